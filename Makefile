@@ -1,0 +1,77 @@
+# Needs: Go (the version in go.mod), a C compiler for the race detector, and npm.
+# npm fetches the conformance suite and the Node.js 22 it runs under (both pinned
+# in internal/conformance/package-lock.json); no Node.js of yours is used on Linux.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+GO          ?= go
+FUZZTIME    ?= 10s
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+CONFORMANCE := ./internal/conformance
+
+.PHONY: help test needs build fmt vet staticcheck race conformance short vuln vuln-if-reachable fuzz demo
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+test: needs build fmt vet staticcheck race conformance vuln-if-reachable ## everything: what CI runs
+	@echo 'make test: all passed'
+
+needs: ## name what this machine lacks
+	@lacks=''; \
+	command -v $(GO) >/dev/null || lacks+=$$'\n  Go: https://go.dev/dl'; \
+	command -v "$${CC:-gcc}" >/dev/null || lacks+=$$'\n  a C compiler, for the race detector: apt-get install gcc libc6-dev'; \
+	command -v npm >/dev/null || lacks+=$$'\n  npm, for the conformance suite: apt-get install npm'; \
+	if [ -n "$$lacks" ]; then echo "make test needs:$$lacks" >&2; exit 1; fi
+
+build: ## compile everything
+	$(GO) build ./...
+
+fmt: ## fail on files that gofmt would change
+	@changed=$$(gofmt -l .); \
+	if [ -n "$$changed" ]; then printf 'not as gofmt writes it:\n%s\n' "$$changed" >&2; exit 1; fi
+
+vet: ## go vet
+	$(GO) vet ./...
+
+staticcheck: ## honnef.co/go/tools
+	$(GO) run $(STATICCHECK) ./...
+
+race: ## the Go tests under the race detector, without the conformance suite
+	$(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v '/internal/conformance$$')
+
+# Never from the test cache: it cannot see that the server it starts has changed.
+conformance: ## the official MCP conformance suite against our fixtures
+	$(GO) test -race -count=1 -timeout 20m $(CONFORMANCE)
+
+short: ## the Go tests alone, quickly
+	$(GO) test -short ./...
+
+vuln: ## known vulnerabilities; needs the internet (vuln.go.dev)
+	$(GO) run $(GOVULNCHECK) ./...
+
+# A vulnerability fails the build; a database that cannot be reached does not,
+# as that says nothing about the code. Run 'make vuln' where it can be reached.
+vuln-if-reachable:
+	@report=$$(mktemp); trap 'rm -f "$$report"' EXIT; \
+	if $(GO) run $(GOVULNCHECK) ./... >"$$report" 2>&1; then cat "$$report"; \
+	elif grep -q 'govulncheck: fetching vulnerabilities' "$$report"; then \
+		printf '%s\n' '******************************************************************' \
+			'** NOT CHECKED for known vulnerabilities: vuln.go.dev cannot be **' \
+			"** reached from here. Run 'make vuln' on a machine where it can. **" \
+			'******************************************************************' >&2; \
+	else cat "$$report" >&2; exit 1; fi
+
+fuzz: ## each fuzz target for FUZZTIME (10s)
+	@for package in $$($(GO) list ./...); do \
+		listed=$$($(GO) test -list '^Fuzz' "$$package"); \
+		for target in $$(grep '^Fuzz' <<<"$$listed" || true); do \
+			echo "$$package $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package"; \
+		done; \
+	done
+
+demo: ## the refund desk, walked through without questions
+	$(GO) run ./cmd/tallystick demo --yes
