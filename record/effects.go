@@ -1,0 +1,152 @@
+package record
+
+// apply starts an effect, or says why it may not start. The conditions are
+// those of one write: the run is current and its lease unexpired (see admit),
+// nothing is cancelled or expired, and every answer the run has acted on still
+// counts. The answers are spent by it.
+func (e EffectBegan) apply(d *decision) error {
+	c := d.c
+	name := effectName(e.Name, e.Subject)
+	switch {
+	case !c.CancelledAt.IsZero():
+		return &Refusal{Reason: ReasonCancelled, Key: name}
+	case !d.now.Before(c.Deadline):
+		return &Refusal{Reason: ReasonDeadline, Key: name}
+	case c.HeldEffect() != nil:
+		return &Refusal{Reason: ReasonHeld, Key: name}
+	}
+	f := c.Effect(e.Name, e.Subject)
+	if f != nil {
+		switch f.State {
+		case EffectDone:
+			return &Refusal{Reason: ReasonDone, Key: name}
+		case EffectStarted:
+			if f.Epoch == c.Epoch && !f.Repeatable {
+				return &Refusal{Reason: ReasonInFlight, Key: name}
+			}
+		}
+	}
+	if err := d.spend(e.Relied); err != nil {
+		return err
+	}
+	if m := e.Mark; e.Subject != "" && m != nil && m.Call != c.ID {
+		return e.foreign(d, m)
+	}
+	if f == nil {
+		c.Effects = append(c.Effects, Effect{Name: e.Name, Subject: e.Subject, Key: EffectKey(c, e.Name, e.Subject)})
+		f = &c.Effects[len(c.Effects)-1]
+	}
+	f.Repeatable = e.Repeatable
+	f.State, f.Epoch, f.StartedAt = EffectStarted, c.Epoch, d.now
+	f.Attempts++
+	d.markEffect(f)
+	d.note("effect started", func(a *Entry) { a.Effect = name })
+	return nil
+}
+
+// foreign deals with a subject that belongs to another call. Done, its owner
+// gets the result on this call too; nobody else learns more than that.
+func (e EffectBegan) foreign(d *decision, m *Mark) error {
+	name := effectName(e.Name, e.Subject)
+	switch {
+	case m.State == EffectHeld:
+		return &Refusal{Reason: ReasonHeld, Key: name}
+	case m.State != EffectDone:
+		return &Refusal{Reason: ReasonBusy, Key: name}
+	case m.Owner != d.c.Owner || m.Owner.Anonymous():
+		return &Refusal{Reason: ReasonDoneByOther, Key: name}
+	}
+	d.c.Effects = append(d.c.Effects, Effect{
+		Name: e.Name, Subject: e.Subject, State: EffectDone, Shared: true, Result: m.Result,
+		Epoch: d.c.Epoch, StartedAt: d.now, EndedAt: d.now,
+	})
+	d.note("effect done before", func(a *Entry) { a.Effect, a.Note = name, "by call "+m.Call })
+	return nil
+}
+
+// spend checks that every answer relied on still counts, and spends them.
+func (d *decision) spend(relied []Reliance) error {
+	for _, r := range relied {
+		q := d.c.latest(r.Key)
+		if q == nil || q.State != Answered || q.Digest != r.Digest && !q.Spent {
+			return &Refusal{Reason: ReasonUnanswered, Key: r.Key}
+		}
+		q.Spent = true
+	}
+	return nil
+}
+
+func (e EffectEnded) apply(d *decision) error {
+	f := d.c.Effect(e.Name, e.Subject)
+	name := effectName(e.Name, e.Subject)
+	if f == nil || f.State != EffectStarted || f.Epoch != d.c.Epoch {
+		return &Refusal{Reason: ReasonWrongState, Key: name}
+	}
+	switch e.State {
+	case EffectDone, EffectUndone:
+		f.State, f.Result, f.EndedAt = e.State, e.Result, d.now
+		d.markEffect(f)
+		d.note("effect ended", func(a *Entry) { a.Effect, a.Note = name, string(e.State) })
+	case EffectHeld:
+		d.hold(f, e.Text)
+	default:
+		return &Refusal{Reason: ReasonWrongState, Key: name}
+	}
+	return nil
+}
+
+// hold says of an effect that nobody knows how it ended.
+func (d *decision) hold(f *Effect, why string) {
+	f.State, f.EndedAt = EffectHeld, d.now
+	f.addEvidence(Evidence{At: d.now, By: d.by, Epoch: f.Epoch, Text: why})
+	d.markEffect(f)
+	d.note("effect held", func(a *Entry) { a.Effect, a.Note = effectName(f.Name, f.Subject), why })
+}
+
+// addEvidence keeps the first and the latest of more than maxEvidence.
+func (f *Effect) addEvidence(e Evidence) {
+	if len(f.Evidence) >= maxEvidence {
+		f.Evidence = append(f.Evidence[:1], f.Evidence[2:]...)
+	}
+	f.Evidence = append(f.Evidence, e)
+}
+
+// apply resolves a held effect. A call that waited for it goes on; one that
+// has ended keeps its outcome.
+func (e EffectResolved) apply(d *decision) error {
+	c := d.c
+	f := c.Effect(e.Name, e.Subject)
+	name := effectName(e.Name, e.Subject)
+	if f == nil || f.State != EffectHeld {
+		return &Refusal{Reason: ReasonNotHeld, Key: name}
+	}
+	f.State, f.EndedAt = EffectUndone, d.now
+	if e.Done {
+		f.State, f.Result = EffectDone, e.Result
+	}
+	f.addEvidence(Evidence{At: d.now, By: d.by, Text: "resolved: " + string(f.State)})
+	d.markEffect(f)
+	d.note("effect resolved", func(a *Entry) { a.Effect, a.Note = name, string(f.State) })
+	if c.State != Held || c.HeldEffect() != nil {
+		return nil
+	}
+	if !c.CancelledAt.IsZero() {
+		d.end(Cancelled, nil, nil, ReasonCancelled)
+		return nil
+	}
+	c.State = Ready
+	return nil
+}
+
+// apply keeps what a run that lost its lease knows of its effect. It settles
+// nothing: it is for whoever resolves the hold.
+func (e Observed) apply(d *decision) error {
+	f := d.c.Effect(e.Name, e.Subject)
+	name := effectName(e.Name, e.Subject)
+	if f == nil {
+		return &Refusal{Reason: ReasonUnknownKey, Key: name}
+	}
+	f.addEvidence(Evidence{At: d.now, By: d.by, Epoch: e.Epoch, Result: e.Result, Text: e.Text})
+	d.note("evidence", func(a *Entry) { a.Effect = name })
+	return nil
+}

@@ -1,0 +1,118 @@
+// Package store says how calls are remembered. A store applies a
+// [record.Change] whole or not at all and knows no rules.
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tallystick/tallystick/record"
+)
+
+// Errors that a caller branches on. Any other error of a store means that
+// nothing is known of the change; it may be tried again after a Load.
+var (
+	// ErrNotFound: no such call or mark.
+	ErrNotFound = errors.New("store: not found")
+	// ErrConflict: the call or a mark is not what the change expects. Load and
+	// decide anew.
+	ErrConflict = errors.New("store: changed meanwhile")
+	// ErrQuota: the tenant has as many live calls as it may have.
+	ErrQuota = errors.New("store: the tenant has too many live calls (limit: calls per tenant)")
+	// ErrFull: no space is left. Nothing was changed; it works again once there is.
+	ErrFull = errors.New("store: no space left; free some, nothing acknowledged was lost")
+	// ErrCorrupt: what is stored cannot be trusted. Restore a backup.
+	ErrCorrupt = errors.New("store: the data is corrupt; stop, keep the files, restore a backup")
+	// ErrLocked: another process has the store open.
+	ErrLocked = errors.New("store: in use by another process; one process per folder")
+	// ErrClosed: the store was closed.
+	ErrClosed = errors.New("store: closed")
+)
+
+// A Store remembers calls, marks and the audit trail. All methods are safe for
+// concurrent use. A store passes storetest.Run.
+type Store interface {
+	// Now is the store's clock, the one that leases and deadlines go by.
+	Now(ctx context.Context) (time.Time, error)
+
+	// Load returns a call as last committed, with its version, lease,
+	// arguments and result, or ErrNotFound.
+	Load(ctx context.Context, id string) (*record.Call, error)
+	// Mark returns a mark, or ErrNotFound. A mark past its Until is not found.
+	Mark(ctx context.Context, id record.MarkID) (*record.Mark, error)
+
+	// Commit applies one change whole or not at all, and returns once it would
+	// survive power loss. Errors: ErrConflict (version, epoch, lapsed lease, or
+	// a mark of another call), ErrQuota, ErrFull. After any other error it is
+	// not known whether the change was applied.
+	Commit(ctx context.Context, c record.Change) error
+
+	// Due returns ids of calls that want looking at by now, earliest first, at
+	// most limit of each kind: ready (a worker may take them; those of the
+	// tenants in except left out) and overdue (a deadline, question, lease or
+	// retention has passed). next is when the first of the others is due; zero
+	// when none ever is.
+	Due(ctx context.Context, now time.Time, limit int, except []string) (Due, error)
+
+	// Renew extends the leases that holder has on these calls, each if it still
+	// runs at that epoch, and returns those that were extended.
+	Renew(ctx context.Context, holder string, leases []LeaseRef, until time.Time) ([]LeaseRef, error)
+	// Takeover says that node has started anew: leases of its earlier holders
+	// (whose name is node + "/" + anything but boot) are over at once. In a
+	// store that is not Shared all other holders' leases are.
+	Takeover(ctx context.Context, node, boot string) error
+
+	// List returns calls of a tenant, oldest first, at most f.Limit.
+	List(ctx context.Context, f Filter) ([]*record.Call, error)
+	// Audit returns entries after the one with that sequence number (0: from
+	// the start), oldest first, at most limit. call and tenant, if not empty,
+	// narrow it.
+	Audit(ctx context.Context, q AuditQuery) ([]AuditRow, error)
+
+	// Purge deletes marks past their Until, at most limit, and returns how many.
+	Purge(ctx context.Context, now time.Time, limit int) (int, error)
+
+	// Wake returns a channel that receives, without blocking the store, when
+	// another process may have changed something. Nil when there is no other.
+	Wake() <-chan struct{}
+	// Shared reports whether several processes may have it open.
+	Shared() bool
+	Close() error
+}
+
+// Due is what Store.Due found.
+type Due struct {
+	Ready   []string
+	Overdue []string
+	Next    time.Time
+}
+
+// A LeaseRef names a lease.
+type LeaseRef struct {
+	Call  string
+	Epoch int64
+}
+
+// A Filter selects calls for List.
+type Filter struct {
+	Tenant string
+	Open   bool   // only those with an open question or a held effect
+	Live   bool   // only those that have not ended
+	After  string // id of the last one seen; empty: from the start
+	Limit  int    // at most; 0 means 100, more than 1000 means 1000
+}
+
+// An AuditQuery selects audit entries.
+type AuditQuery struct {
+	Call   string // empty: all calls
+	Tenant string // empty: all tenants
+	After  int64  // sequence number
+	Limit  int    // at most; 0 means 100, more than 1000 means 1000
+}
+
+// An AuditRow is an audit entry with its place in the trail.
+type AuditRow struct {
+	Seq int64
+	record.Entry
+}
