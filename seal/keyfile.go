@@ -58,10 +58,12 @@ func loadFile(path string) (*Keyset, error) {
 // there, and of several processes that create one file, all get the same key.
 //
 // The folder must exist, and its file system must know hard links.
-func OpenOrCreateFile(path string) (*Keyset, error) {
+func OpenOrCreateFile(path string) (*Keyset, error) { return openOrCreate(disk{}, path) }
+
+func openOrCreate(d fileSystem, path string) (*Keyset, error) {
 	k, err := LoadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = createFile(disk{}, path); err == nil {
+		if err = createFile(d, path); err == nil {
 			k, err = LoadFile(path)
 		}
 	}
@@ -70,7 +72,7 @@ func OpenOrCreateFile(path string) (*Keyset, error) {
 	}
 	// Also of a file that was found: who made it may have crashed, or not yet
 	// come to this.
-	if err := (disk{}).syncFolder(filepath.Dir(path)); err != nil {
+	if err := d.syncFolder(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("key file %s: syncing its folder: %w", path, reason(err))
 	}
 	return k, nil

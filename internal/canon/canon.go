@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -81,7 +82,8 @@ func newReader(raw []byte) (reader, error) {
 	}
 	// Duplicates are found here, by sorting, so that there is one check of
 	// them and its error can be told from others.
-	return reader{jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true))}, nil
+	// Of a Buffer the decoder reads the very bytes, without a copy.
+	return reader{jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true))}, nil
 }
 
 // token reads the next token. It is good until the next one is read.
@@ -175,7 +177,7 @@ func (r reader) object(b []byte, depth int) ([]byte, error) {
 	if _, err := r.token(); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(members, func(x, y member) int { return bytes.Compare([]byte(x.name), []byte(y.name)) })
+	slices.SortFunc(members, func(x, y member) int { return strings.Compare(x.name, y.name) })
 	sorted := make([]byte, 0, len(b)-begin+len(members)+1)
 	for i, m := range members {
 		if i > 0 {
