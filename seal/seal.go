@@ -68,7 +68,9 @@ func NewSealer(aead tink.AEAD, audience string) (*Sealer, error) {
 // Audience joins a server's name and its deployment, so that staging is not
 // production. Different pairs always give different audiences.
 func Audience(server, deployment string) string {
-	return fmt.Sprintf("%q %q", server, deployment)
+	// In ASCII only: which other characters %q escapes changes with Unicode's
+	// version, and so with Go's.
+	return fmt.Sprintf("%+q %+q", server, deployment)
 }
 
 // WithLimit returns a Sealer like s whose states have at most limit bytes,

@@ -163,6 +163,9 @@ func TestOtherAudienceDoesNotOpen(t *testing.T) {
 }
 
 func TestAudiencesOfDifferentPairsDiffer(t *testing.T) {
+	if got := Audience("orders", "production"); got != audience {
+		t.Errorf("the audience is %s, so that states of earlier versions do not open", got)
+	}
 	seen := map[string]string{}
 	parts := []string{"", "a", "a b", `a" "b`, `"`, `\`, `\"`, " ", "a\x00b", "\xff", "\ufffd"}
 	for _, x := range parts {
