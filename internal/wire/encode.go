@@ -1,0 +1,148 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// status is the HTTP status that the error travels with.
+func (e *Error) status() int {
+	switch {
+	case e.Status != 0:
+		return e.Status
+	case e.Code == CodeMethodNotFound:
+		return http.StatusNotFound
+	case e.Code == CodeInternal:
+		return http.StatusInternalServerError
+	}
+	return http.StatusBadRequest
+}
+
+// marshal is encoding/json, for which the SDK's types are made, without its
+// HTML escaping. The output is one line, as SSE and stdio need.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// encodeResult makes a result object complete: it gets resultType, for the
+// SDK's own types cannot say it, and _meta serverInfo, unless it has them.
+func encodeResult(r *Response, serverInfo json.RawMessage) (json.RawMessage, error) {
+	if r == nil {
+		return nil, errors.New("no response")
+	}
+	b, err := marshal(r.Result)
+	if err != nil {
+		return nil, err
+	}
+	if len(b) == 0 || b[0] != '{' {
+		return nil, errors.New("the result is not a JSON object")
+	}
+	members := map[string]json.RawMessage{}
+	d := jsontext.NewDecoder(bytes.NewBuffer(b))
+	if err := eachMember(d, b, func(name string, v json.RawMessage) { members[name] = v }); err != nil {
+		return nil, err
+	}
+	if _, ok := members["resultType"]; !ok {
+		if members["inputRequests"] != nil || members["requestState"] != nil {
+			return nil, errors.New("a result with inputRequests or requestState has no resultType")
+		}
+		members["resultType"] = []byte(`"complete"`)
+		b = addMember(b, "resultType", members["resultType"])
+	}
+	if len(serverInfo) == 0 {
+		return b, nil
+	}
+	meta, ok := members["_meta"]
+	if !ok {
+		return addMember(b, "_meta", addMember([]byte("{}"), mcp.MetaKeyServerInfo, serverInfo)), nil
+	}
+	own, bad := object("_meta of the result", meta, nil)
+	if bad != nil {
+		return nil, bad
+	}
+	if _, ok := own[mcp.MetaKeyServerInfo]; ok {
+		return b, nil
+	}
+	members["_meta"] = addMember(meta, mcp.MetaKeyServerInfo, serverInfo)
+	return marshal(members)
+}
+
+// addMember appends a member to a compact JSON object that does not have it.
+func addMember(object []byte, name string, value []byte) []byte {
+	out := make([]byte, 0, len(object)+len(name)+len(value)+4)
+	out = append(out, object[:len(object)-1]...)
+	if len(object) > 2 {
+		out = append(out, ',')
+	}
+	out, _ = jsontext.AppendQuote(out, name)
+	out = append(out, ':')
+	out = append(out, value...)
+	return append(out, '}')
+}
+
+// encodeResponse frames a result.
+func encodeResponse(id, result json.RawMessage) []byte {
+	b := make([]byte, 0, len(result)+len(id)+40)
+	b = append(b, `{"jsonrpc":"2.0","id":`...)
+	b = append(b, id...)
+	b = append(b, `,"result":`...)
+	b = append(b, result...)
+	return append(b, '}')
+}
+
+// encodeError frames an error. A nil id is left out: the revision's schema
+// knows no null id.
+func encodeError(id json.RawMessage, e *Error) []byte {
+	b := []byte(`{"jsonrpc":"2.0",`)
+	if id != nil {
+		b = append(b, `"id":`...)
+		b = append(b, id...)
+		b = append(b, ',')
+	}
+	type object struct {
+		Code    int64           `json:"code"`
+		Message string          `json:"message"`
+		Data    json.RawMessage `json:"data,omitempty"`
+	}
+	o, err := marshal(object{e.Code, e.Message, e.data()})
+	if err != nil { // a string, an integer and valid JSON cannot fail
+		panic(err)
+	}
+	b = append(b, `"error":`...)
+	b = append(b, o...)
+	return append(b, '}')
+}
+
+// data is error.data as JSON. Data that cannot be marshalled is left out: the
+// error itself matters more.
+func (e *Error) data() json.RawMessage {
+	if e.Data == nil {
+		return nil
+	}
+	b, err := marshal(e.Data)
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// encodeNotification frames a notification.
+func encodeNotification(method string, params any) ([]byte, error) {
+	type object struct {
+		Version string `json:"jsonrpc"`
+		Method  string `json:"method"`
+		Params  any    `json:"params,omitempty"`
+	}
+	return marshal(object{"2.0", method, params})
+}

@@ -1,0 +1,147 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+)
+
+// serveModern answers one message of revision 2026-07-28.
+func (h *HTTP) serveModern(w http.ResponseWriter, r *http.Request, body []byte, m message, p params) {
+	switch {
+	case m.Response:
+		// This revision's servers send no requests, so this answers none.
+		writeError(w, nil, Errorf(CodeInvalidRequest, "this revision has no responses from clients"))
+	case m.isCall():
+		h.serveCall(w, r, body, m, p)
+	default:
+		if err := h.checkNotification(r.Header, m, p); err != nil {
+			writeError(w, nil, err)
+			return
+		}
+		// Nothing to do: a POST ends by closing it, not by notifications/cancelled.
+		w.WriteHeader(http.StatusAccepted)
+	}
+}
+
+func (h *HTTP) checkNotification(header http.Header, m message, p params) *Error {
+	if !strings.HasPrefix(m.Method, "notifications/") {
+		return Errorf(CodeInvalidRequest, "method %s needs an id", short(m.Method))
+	}
+	if _, inMeta, _ := p.version(); inMeta {
+		if err := h.checkVersion(header, p); err != nil {
+			return err
+		}
+	} else if v, _, err := single(header, headerVersion); err != nil {
+		return err
+	} else if v != Version {
+		return h.unsupportedVersion(v)
+	}
+	return checkMethod(header, m.Method)
+}
+
+// serveCall answers one request. The order of the checks is the specification's:
+// the headers come before anything that looks at what is called.
+func (h *HTTP) serveCall(w http.ResponseWriter, r *http.Request, body []byte, m message, p params) {
+	req, err := h.checkCall(r.Header, m, p)
+	if err != nil {
+		writeError(w, m.ID, err)
+		return
+	}
+	ctx, cancel := h.life.bind(r.Context(), false)
+	defer cancel()
+	if !h.owns(req) {
+		h.forward(w, r, body, m, p)
+		return
+	}
+	req.Extra = extra(r)
+	out := newResponder(w, m.ID, h.opts.KeepAlive, h.opts.WriteTimeout)
+	req.Notify = out.notify
+	result, err := h.handle(ctx, req)
+	out.finish(result, err)
+}
+
+func (h *HTTP) checkCall(header http.Header, m message, p params) (*Request, *Error) {
+	if strings.HasPrefix(m.Method, "notifications/") || slices.Contains(removed, m.Method) {
+		return nil, methodNotFound(m.Method)
+	}
+	if err := h.checkVersion(header, p); err != nil {
+		return nil, err
+	}
+	if err := checkMethod(header, m.Method); err != nil {
+		return nil, err
+	}
+	if err := checkName(header, m, p); err != nil {
+		return nil, err
+	}
+	if m.Method == MethodCallTool {
+		tool, _ := p.name(m.Method)
+		if err := checkParams(header, h.handler.ParamHeaders(tool), p.members["arguments"]); err != nil {
+			return nil, err
+		}
+	}
+	return h.admit(m, p)
+}
+
+// forward gives a checked modern request to the SDK.
+func (h *HTTP) forward(w http.ResponseWriter, r *http.Request, body []byte, m message, p params) {
+	listen := m.Method == MethodListen
+	ctx, cancel := h.life.bind(r.Context(), listen)
+	defer cancel()
+	if t := auth.TokenInfoFromContext(ctx); listen && t != nil && !t.Expiration.IsZero() {
+		var done context.CancelFunc
+		ctx, done = context.WithDeadline(ctx, t.Expiration)
+		defer done()
+	}
+	r = withBody(r, ctx, h.ids.in(body, m, p))
+	// The SDK compares names as they are; ours have been compared decoded.
+	if name, err := p.name(m.Method); err == nil && name != "" {
+		r.Header = r.Header.Clone()
+		r.Header.Set(headerName, name)
+	}
+	h.modern.ServeHTTP(&sdkWriter{ResponseWriter: w, ids: h.ids}, r)
+}
+
+// withBody is the request again, for a handler that reads the body itself.
+func withBody(r *http.Request, ctx context.Context, body []byte) *http.Request {
+	r = r.WithContext(ctx)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	r.ContentLength = int64(len(body))
+	return r
+}
+
+// An sdkWriter is the response as the SDK writes it, each message in one Write.
+type sdkWriter struct {
+	http.ResponseWriter
+	ids idAlias
+	// opened, if set, is called with the headers before they go out.
+	opened func(http.Header)
+}
+
+func (w *sdkWriter) WriteHeader(status int) {
+	w.open()
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *sdkWriter) Write(b []byte) (int, error) {
+	w.open()
+	if _, err := w.ResponseWriter.Write(w.ids.out(b)); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+func (w *sdkWriter) open() {
+	if w.opened != nil {
+		w.opened(w.Header())
+		w.opened = nil
+	}
+}
+
+// Unwrap is for [http.ResponseController].
+func (w *sdkWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

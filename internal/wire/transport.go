@@ -1,0 +1,257 @@
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// TransportOptions configure [NewTransport]. The fields are those of
+// [HTTPOptions] of the same names.
+type TransportOptions struct {
+	Limits            Limits
+	Log               *slog.Logger
+	ServerInfo        json.RawMessage
+	SupportedVersions []string
+}
+
+// NewTransport wraps a transport of an SDK server, so that modern requests that
+// h owns are answered by h and never reach the SDK. All else passes. The same
+// checks apply, with the same errors, as over HTTP, headers apart.
+//
+// Each request runs in its own goroutine. notifications/cancelled ends its
+// context, and no response is sent then; so does the end of the input.
+// Connections wait for their requests before they report that end and before
+// they close.
+func NewTransport(t mcp.Transport, h Handler, opts TransportOptions) mcp.Transport {
+	return &transport{t, newFront(h, opts.Limits, opts.Log, opts.ServerInfo, opts.SupportedVersions)}
+}
+
+type transport struct {
+	inner mcp.Transport
+	front
+}
+
+// Connect implements [mcp.Transport].
+func (t *transport) Connect(ctx context.Context) (mcp.Connection, error) {
+	inner, err := t.inner.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// Not ctx: that is the caller's for connecting, and the connection stays.
+	all, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	return &connection{Connection: inner, front: t.front, all: all, end: end, calls: map[jsonrpc.ID]*inFlight{}}, nil
+}
+
+// SupportsProtocolVersion implements [mcp.ProtocolVersionSupporter].
+func (t *transport) SupportsProtocolVersion(version string) bool {
+	if s, ok := t.inner.(mcp.ProtocolVersionSupporter); ok {
+		return s.SupportsProtocolVersion(version)
+	}
+	return true
+}
+
+type connection struct {
+	mcp.Connection // reads belong to one goroutine, the SDK's
+	front
+	all     context.Context
+	end     context.CancelCauseFunc
+	running sync.WaitGroup // the goroutines of calls
+
+	writing sync.Mutex // held while a message is written
+
+	mu     sync.Mutex               // guards calls and ended
+	calls  map[jsonrpc.ID]*inFlight // ours, until answered
+	ended  bool
+	failed error // of a write, which ends the connection at the next Read
+}
+
+// inFlight is one request that the handler is answering.
+type inFlight struct {
+	cancel    context.CancelCauseFunc
+	cancelled bool // by the client, which expects no response
+}
+
+var errCancelled = errors.New("the client cancelled the request")
+
+// Read implements [mcp.Connection]: it returns the next message for the SDK.
+func (c *connection) Read(ctx context.Context) (jsonrpc.Message, error) {
+	for {
+		msg, err := c.Connection.Read(ctx)
+		if err != nil {
+			c.stop(err)
+			return nil, err
+		}
+		req, ok := msg.(*jsonrpc.Request)
+		if !ok || !c.intercept(req) {
+			return msg, nil
+		}
+	}
+}
+
+// Write implements [mcp.Connection].
+func (c *connection) Write(ctx context.Context, msg jsonrpc.Message) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	return c.Connection.Write(ctx, msg)
+}
+
+// Close implements [mcp.Connection].
+func (c *connection) Close() error {
+	err := c.Connection.Close() // first: it unblocks writes of running calls
+	c.stop(mcp.ErrConnectionClosed)
+	return err
+}
+
+// stop cancels the running calls, admits no more, and waits for them.
+func (c *connection) stop(cause error) {
+	c.mu.Lock()
+	c.ended = true
+	c.mu.Unlock()
+	c.end(cause)
+	c.running.Wait()
+}
+
+// intercept deals with a message that is not for the SDK, and reports whether
+// it was one.
+func (c *connection) intercept(req *jsonrpc.Request) bool {
+	p, bad := parseParams(req.Params, c.limits)
+	if req.Method == methodCancelled && !req.IsCall() {
+		return bad != nil || c.cancelCall(p)
+	}
+	if !req.IsCall() {
+		return bad != nil // a notification has no answer, not even an error
+	}
+	m := message{ID: rawID(req), Method: req.Method, Params: req.Params}
+	if bad != nil {
+		c.answer(req.ID, nil, bad)
+		return true
+	}
+	if _, modern := p.meta[mcp.MetaKeyProtocolVersion]; !modern && !isTaskMethod(req.Method) {
+		return false
+	}
+	r, bad := c.admit(m, p)
+	if bad != nil {
+		c.answer(req.ID, nil, bad)
+		return true
+	}
+	if !c.owns(r) {
+		return false
+	}
+	if bad := c.start(req, r); bad != nil {
+		c.answer(req.ID, nil, bad)
+	}
+	return true
+}
+
+// start runs the handler in a goroutine of its own.
+func (c *connection) start(req *jsonrpc.Request, r *Request) *Error {
+	r.Extra = requestExtra(req)
+	ctx, cancel := context.WithCancelCause(c.all)
+	call := &inFlight{cancel: cancel}
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, twice := c.calls[req.ID]
+	switch {
+	case c.ended:
+		cancel(nil)
+		return Errorf(CodeInternal, "the connection is closing")
+	case twice:
+		cancel(nil)
+		return Errorf(CodeInvalidRequest, "a request with this id is running")
+	case len(c.calls) >= c.limits.InFlight:
+		cancel(nil)
+		return Errorf(CodeInternal, "more than %d requests at once (Limits.InFlight)", c.limits.InFlight)
+	}
+	c.calls[req.ID] = call
+	c.running.Go(func() {
+		defer cancel(nil)
+		r.Notify = c.notifier(call)
+		result, failed := c.handle(ctx, r)
+		c.mu.Lock()
+		silent := call.cancelled
+		delete(c.calls, req.ID)
+		c.mu.Unlock()
+		if !silent {
+			c.answer(req.ID, result, failed)
+		}
+	})
+	return nil
+}
+
+// notifier returns the Notify of one call. The stream is the connection itself;
+// which request a notification is for, it says itself by its token.
+func (c *connection) notifier(call *inFlight) func(context.Context, string, any) error {
+	return func(ctx context.Context, method string, params any) error {
+		b, err := marshal(params)
+		if err != nil {
+			return err
+		}
+		c.mu.Lock()
+		cancelled := call.cancelled
+		c.mu.Unlock()
+		if cancelled {
+			return errCancelled
+		}
+		return c.Write(ctx, &jsonrpc.Request{Method: method, Params: b})
+	}
+}
+
+// cancelCall cancels one of our calls, and reports whether it was one.
+func (c *connection) cancelCall(p params) bool {
+	var v any
+	if json.Unmarshal(p.members["requestId"], &v) != nil {
+		return false
+	}
+	id, err := jsonrpc.MakeID(v)
+	if err != nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	call, ok := c.calls[id]
+	if ok {
+		call.cancelled = true
+		call.cancel(errCancelled)
+	}
+	return ok
+}
+
+// answer writes a response. There is nobody to tell if that fails: the SDK sees
+// the broken connection at its own next write or read.
+func (c *connection) answer(id jsonrpc.ID, result json.RawMessage, failed *Error) {
+	resp := &jsonrpc.Response{ID: id, Result: result}
+	if failed != nil {
+		resp.Result = nil
+		resp.Error = &jsonrpc.Error{Code: failed.Code, Message: failed.Message, Data: failed.data()}
+	}
+	// The call's own context may have ended; its answer goes out all the same.
+	if err := c.Write(context.WithoutCancel(c.all), resp); err != nil {
+		c.log.Warn("response not written", "error", err)
+	}
+}
+
+// rawID is the id as it came, if the transport kept it; [Stdio] does.
+func rawID(req *jsonrpc.Request) json.RawMessage {
+	if line, ok := req.Extra.(*stdioExtra); ok {
+		return line.id
+	}
+	b, err := marshal(req.ID.Raw())
+	if err != nil { // a string or an integer
+		panic(err)
+	}
+	return b
+}
+
+func requestExtra(req *jsonrpc.Request) *mcp.RequestExtra {
+	if e, ok := req.Extra.(*mcp.RequestExtra); ok && e != nil {
+		return e
+	}
+	return &mcp.RequestExtra{}
+}
