@@ -99,10 +99,14 @@ func envelope(body []byte) (map[string]json.RawMessage, *Error) {
 		return nil, Errorf(CodeInvalidRequest, "a message must be a JSON object")
 	}
 	var problem *Error
+	twoIDs := false
 	members := make(map[string]json.RawMessage, 4)
 	err := eachMember(d, body, func(name string, value json.RawMessage) {
 		if _, dup := members[name]; dup {
 			problem = Errorf(CodeInvalidRequest, "duplicate member name %s", short(name))
+			if name == "id" {
+				twoIDs = true
+			}
 			return
 		}
 		if k := foldsTo(name, envelopeMembers); k != "" {
@@ -112,6 +116,9 @@ func envelope(body []byte) (map[string]json.RawMessage, *Error) {
 	})
 	if err == nil {
 		if _, err = d.ReadToken(); err == io.EOF {
+			if twoIDs {
+				delete(members, "id") // nobody can say which of them to answer
+			}
 			return members, problem
 		} else if err == nil {
 			err = errors.New("there is more after the message")

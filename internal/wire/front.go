@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"slices"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -39,6 +40,12 @@ var removed = []string{
 	"tasks/list", "tasks/result",
 }
 
+// noRequest reports whether a method is not one of this revision's requests,
+// whatever the SDK thinks of it.
+func noRequest(method string) bool {
+	return strings.HasPrefix(method, "notifications/") || slices.Contains(removed, method)
+}
+
 func methodNotFound(method string) *Error {
 	return Errorf(CodeMethodNotFound, "method %s does not exist in revision %s", short(method), Version)
 }
@@ -55,7 +62,7 @@ func (f *front) unsupportedVersion(requested string) *Error {
 // view of it. The capability gate of tasks/* is here, before anything could
 // look a task up, so that it tells nothing about which tasks exist.
 func (f *front) admit(m message, p params) (*Request, *Error) {
-	if slices.Contains(removed, m.Method) {
+	if noRequest(m.Method) {
 		return nil, methodNotFound(m.Method)
 	}
 	version, present, err := p.version()
@@ -120,6 +127,11 @@ func (f *front) handle(ctx context.Context, r *Request) (result json.RawMessage,
 	if err != nil {
 		if known, ok := errors.AsType[*Error](err); ok && known != nil {
 			return nil, known
+		}
+		if ctx.Err() != nil {
+			// Nobody reads the answer, or the server is going away: no fault.
+			f.log.Debug("request cancelled", "method", r.Method, "cause", context.Cause(ctx))
+			return nil, Errorf(CodeInternal, "the request was cancelled")
 		}
 		return nil, f.internal(r.Method, err)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
@@ -67,7 +66,7 @@ func (h *HTTP) serveCall(w http.ResponseWriter, r *http.Request, body []byte, m 
 }
 
 func (h *HTTP) checkCall(header http.Header, m message, p params) (*Request, *Error) {
-	if strings.HasPrefix(m.Method, "notifications/") || slices.Contains(removed, m.Method) {
+	if noRequest(m.Method) {
 		return nil, methodNotFound(m.Method)
 	}
 	if err := h.checkVersion(header, p); err != nil {

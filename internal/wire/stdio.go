@@ -107,12 +107,15 @@ func (c *stdioConn) message(l line) (jsonrpc.Message, error) {
 	}
 	p := params{}
 	if m.Method == methodCancelled {
-		p, _ = parseParams(m.Params, c.limits) // bad ones are passed on as they are
+		p, _ = parseParams(m.Params, c.limits) // bad ones are the reader's to refuse
 	}
 	msg, err := jsonrpc.DecodeMessage(c.ids.in(l.text, m, p))
 	if err != nil {
-		// Only the SDK's own limits are left to be broken.
-		return nil, c.writeLine(encodeError(m.ID, Errorf(CodeInvalidRequest, "the message cannot be read")))
+		// Only the SDK's own limit of nesting is left to be broken.
+		if _, bad = parseParams(m.Params, c.limits); bad == nil {
+			bad = Errorf(CodeInvalidRequest, "the message cannot be read")
+		}
+		return nil, c.writeLine(encodeError(m.ID, bad))
 	}
 	if req, ok := msg.(*jsonrpc.Request); ok {
 		req.Extra = &stdioExtra{m.ID}

@@ -65,10 +65,9 @@ type connection struct {
 
 	writing sync.Mutex // held while a message is written
 
-	mu     sync.Mutex               // guards calls and ended
-	calls  map[jsonrpc.ID]*inFlight // ours, until answered
-	ended  bool
-	failed error // of a write, which ends the connection at the next Read
+	mu    sync.Mutex               // guards calls and ended
+	calls map[jsonrpc.ID]*inFlight // ours, until answered
+	ended bool
 }
 
 // inFlight is one request that the handler is answering.
@@ -132,7 +131,7 @@ func (c *connection) intercept(req *jsonrpc.Request) bool {
 		c.answer(req.ID, nil, bad)
 		return true
 	}
-	if _, modern := p.meta[mcp.MetaKeyProtocolVersion]; !modern && !isTaskMethod(req.Method) {
+	if _, modern := p.meta[mcp.MetaKeyProtocolVersion]; !modern {
 		return false
 	}
 	r, bad := c.admit(m, p)
