@@ -72,7 +72,8 @@ func parseMessage(body []byte, limits Limits) (message, *Error) {
 		return m, Errorf(CodeInvalidRequest, "method must be a string that is not empty")
 	}
 	m.Method = name
-	if p, ok := members["params"]; ok {
+	// null is how some clients, the Go SDK's among them, say that there are none.
+	if p, ok := members["params"]; ok && string(p) != "null" {
 		if p[0] != '{' {
 			return m, Errorf(CodeInvalidParams, "params must be an object")
 		}

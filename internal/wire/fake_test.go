@@ -104,6 +104,13 @@ func (f *fakeHandler) Handle(ctx context.Context, r *Request) (*Response, error)
 			return nil, err
 		}
 		return nil, Errorf(CodeInvalidParams, "no")
+	case "flood":
+		for {
+			if err := r.Notify(ctx, "notifications/message", strings.Repeat("x", 1<<16)); err != nil {
+				f.ended <- err
+				return nil, err
+			}
+		}
 	case "block":
 		f.entered <- r
 		select {

@@ -108,7 +108,10 @@ func (r *responder) write(b []byte) error {
 		r.w.WriteHeader(http.StatusOK)
 	}
 	if _, r.broken = r.w.Write(b); r.broken == nil {
-		r.broken = http.NewResponseController(r.w).Flush()
+		// Without Flush, events come late and come all the same.
+		if err := http.NewResponseController(r.w).Flush(); !errors.Is(err, http.ErrNotSupported) {
+			r.broken = err
+		}
 	}
 	r.timer.Reset(r.keepAlive)
 	return r.broken

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -271,6 +272,52 @@ func TestADroppedConnectionEndsTheHandlersContext(t *testing.T) {
 	<-done
 	if err := <-fake.ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("cause %v", err)
+	}
+}
+
+func TestABodyThatDoesNotEndIsGivenUp(t *testing.T) {
+	_, server := newHTTPServer(t, newFake(), func(o *HTTPOptions) { o.BodyTimeout = 20 * time.Millisecond })
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: */*\r\nContent-Length: 100\r\n\r\n{")
+	answer, err := io.ReadAll(conn) // and the connection is closed
+	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 408 ") {
+		t.Errorf("got %q, %v", answer, err)
+	}
+}
+
+func TestTheTimeForTheBodyIsNotTheHandlers(t *testing.T) {
+	fake := newFake()
+	_, server := newHTTPServer(t, fake, func(o *HTTPOptions) { o.BodyTimeout, o.KeepAlive = 20*time.Millisecond, 60*time.Millisecond })
+	resp, err := server.Client().Do(newPost(t, server.URL, call("1", "block", "{}")))
+	if err != nil {
+		t.Fatal(err) // the first comment has come: BodyTimeout is over
+	}
+	defer resp.Body.Close()
+	select {
+	case cause := <-fake.ended:
+		t.Fatalf("the handler's context ended: %v", cause)
+	default:
+	}
+	close(fake.release)
+	if rest, err := io.ReadAll(resp.Body); err != nil || !bytes.Contains(rest, []byte(`"result"`)) {
+		t.Errorf("got %q, %v", rest, err)
+	}
+}
+
+func TestAClientThatDoesNotReadHoldsNoHandler(t *testing.T) {
+	fake := newFake()
+	_, server := newHTTPServer(t, fake, func(o *HTTPOptions) { o.WriteTimeout = 50 * time.Millisecond })
+	resp, err := server.Client().Do(newPost(t, server.URL, call("1", "flood", "{}")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := <-fake.ended; err == nil {
+		t.Error("no error")
 	}
 }
 

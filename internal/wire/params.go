@@ -37,7 +37,8 @@ var (
 // transport raw came from.
 func parseParams(raw json.RawMessage, limits Limits) (params, *Error) {
 	p := params{raw: raw, members: map[string]json.RawMessage{}}
-	if raw == nil {
+	if raw == nil || string(raw) == "null" {
+		p.raw = nil
 		return p, nil
 	}
 	if nesting(raw, limits.Depth-1) {

@@ -94,6 +94,12 @@ func TestLegacyPromptsAndResourcesBecomeRequests(t *testing.T) {
 		}
 		got = r
 	})
+	if err := session.Ping(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := session.ListTools(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
 	if _, err := session.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "p", Arguments: map[string]string{"a": "<b>"}}); err != nil {
 		t.Fatal(err)
 	}

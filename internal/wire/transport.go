@@ -45,7 +45,11 @@ func (t *transport) Connect(ctx context.Context) (mcp.Connection, error) {
 	}
 	// Not ctx: that is the caller's for connecting, and the connection stays.
 	all, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	return &connection{Connection: inner, front: t.front, all: all, end: end, calls: map[jsonrpc.ID]*inFlight{}}, nil
+	return &connection{
+		Connection: inner, front: t.front, all: all, end: end,
+		calls:    map[jsonrpc.ID]*inFlight{},
+		refusals: make(chan struct{}, t.limits.InFlight),
+	}, nil
 }
 
 // SupportsProtocolVersion implements [mcp.ProtocolVersionSupporter].
@@ -61,7 +65,9 @@ type connection struct {
 	front
 	all     context.Context
 	end     context.CancelCauseFunc
-	running sync.WaitGroup // the goroutines of calls
+	running sync.WaitGroup // the goroutines of calls and refusals
+
+	refusals chan struct{} // a place for each refusal being written
 
 	writing sync.Mutex // held while a message is written
 
@@ -128,7 +134,7 @@ func (c *connection) intercept(req *jsonrpc.Request) bool {
 	}
 	m := message{ID: rawID(req), Method: req.Method, Params: req.Params}
 	if bad != nil {
-		c.answer(req.ID, nil, bad)
+		c.refuse(req.ID, bad)
 		return true
 	}
 	if _, modern := p.meta[mcp.MetaKeyProtocolVersion]; !modern {
@@ -136,14 +142,14 @@ func (c *connection) intercept(req *jsonrpc.Request) bool {
 	}
 	r, bad := c.admit(m, p)
 	if bad != nil {
-		c.answer(req.ID, nil, bad)
+		c.refuse(req.ID, bad)
 		return true
 	}
 	if !c.owns(r) {
 		return false
 	}
 	if bad := c.start(req, r); bad != nil {
-		c.answer(req.ID, nil, bad)
+		c.refuse(req.ID, bad)
 	}
 	return true
 }
@@ -220,6 +226,27 @@ func (c *connection) cancelCall(p params) bool {
 		call.cancel(errCancelled)
 	}
 	return ok
+}
+
+// refuse answers without running anything, and without waiting for a client that
+// sends before it reads, unless too many refusals wait already.
+func (c *connection) refuse(id jsonrpc.ID, e *Error) {
+	select {
+	case c.refusals <- struct{}{}:
+	default:
+		c.answer(id, nil, e)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended { // nobody would wait for the goroutine
+		<-c.refusals
+		return
+	}
+	c.running.Go(func() {
+		defer func() { <-c.refusals }()
+		c.answer(id, nil, e)
+	})
 }
 
 // answer writes a response. There is nobody to tell if that fails: the SDK sees

@@ -95,6 +95,18 @@ func TestRequestsInFlightAreBounded(t *testing.T) {
 	_ = session.Wait()
 }
 
+func TestAClientMaySendBeforeItReads(t *testing.T) {
+	c := newMemoryCarrier(t).(memoryCarrier)
+	for _, id := range []string{"1", "2", "3"} {
+		c.exchange(t, exchange{request: call(id, "", "{}")}) // refused
+		c.exchange(t, exchange{request: call(id+"0", "echo", "{}")})
+	}
+	got := c.exchange(t, exchange{request: call("4", "echo", "{}"), messages: make([]string, 7)})
+	if len(got) != 7 {
+		t.Errorf("got %s", got)
+	}
+}
+
 func TestFiftyParallelCallsOnStdio(t *testing.T) {
 	const n = 50
 	c, _ := newStdio(t, newFake(), 0)
