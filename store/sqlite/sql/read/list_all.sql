@@ -1,0 +1,6 @@
+-- All calls of a tenant, after a place in their order.
+SELECT id, version, epoch, state, holder, lease_until, doc
+FROM calls
+WHERE tenant = ?1 AND (created_at, n) > (?2, ?3)
+ORDER BY created_at, n
+LIMIT ?4
