@@ -102,9 +102,11 @@ func (d *decision) ofRun() error {
 }
 
 // refusal drops what the events have done and keeps the entry for the refusal.
+// What the engine itself tries in vain, because another was quicker, is nobody's
+// refusal.
 func (d *decision) refusal(c *Call, err error) (Change, error) {
 	var r *Refusal
-	if !errors.As(err, &r) || c == nil {
+	if !errors.As(err, &r) || c == nil || d.by.Channel == ChannelSystem {
 		return Change{}, err
 	}
 	d.c = c

@@ -13,10 +13,6 @@ import (
 	"github.com/tallystick/tallystick"
 )
 
-type confirmForm struct {
-	Confirm bool `json:"confirm"`
-}
-
 // addBackground adds the tools of the Tasks scenarios.
 func addBackground(s *tallystick.Server) {
 	required := &tallystick.ToolOptions{Task: tallystick.TaskRequired}
@@ -69,12 +65,8 @@ type deleteArgs struct {
 }
 
 func confirmDelete(ctx context.Context, call *tallystick.Call, in deleteArgs) (*mcp.CallToolResult, any, error) {
-	form, err := tallystick.Ask[confirmForm](call, tallystick.Question{Key: "confirm", Message: "Delete " + in.Filename + "?"})
-	if err != nil {
+	if err := call.Confirm(tallystick.Question{Key: "confirm", Message: "Delete " + in.Filename + "?"}); err != nil {
 		return nil, nil, err
-	}
-	if !form.Confirm {
-		return result(text("Kept " + in.Filename + ".")), nil, nil
 	}
 	// The same file may be made and deleted again, so the effect has no Subject.
 	said, err := tallystick.Once(ctx, call, tallystick.Effect{Name: "delete"}, func(context.Context, string) (string, error) {
@@ -89,11 +81,11 @@ func confirmDelete(ctx context.Context, call *tallystick.Call, in deleteArgs) (*
 // multiInput asks both questions before it looks at either answer.
 func multiInput(_ context.Context, call *tallystick.Call, _ struct{}) (*mcp.CallToolResult, any, error) {
 	who, nameErr := tallystick.Ask[nameForm](call, tallystick.Question{Key: "name", Message: "What is your name?"})
-	sure, sureErr := tallystick.Ask[confirmForm](call, tallystick.Question{Key: "confirm", Message: "Are you sure?"})
+	sureErr := call.Confirm(tallystick.Question{Key: "confirm", Message: "Are you sure?"})
 	if err := errors.Join(nameErr, sureErr); err != nil {
 		return nil, nil, err
 	}
-	return result(text(fmt.Sprintf("%s is sure: %t", who.Name, sure.Confirm))), nil, nil
+	return result(text(who.Name + " is sure.")), nil, nil
 }
 
 func greetLater(_ context.Context, call *tallystick.Call, _ struct{}) (*mcp.CallToolResult, any, error) {

@@ -60,12 +60,17 @@ func run(ctx context.Context, addr, data string) error {
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", s.Handler(nil))
 	web := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	served := make(chan error, 1)
-	go func() { served <- web.Serve(l) }()
+	go func() {
+		defer end() // there is no use in working on without a listener
+		served <- web.Serve(l)
+	}()
 	fmt.Printf("listening on http://%s/mcp\n", l.Addr())
 
 	ran := s.Run(ctx) // returns when it has drained
-	closing, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	stopped := web.Shutdown(closing)
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {

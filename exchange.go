@@ -1,0 +1,455 @@
+package tallystick
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tallystick/tallystick/internal/engine"
+	"github.com/tallystick/tallystick/internal/wire"
+	"github.com/tallystick/tallystick/record"
+	"github.com/tallystick/tallystick/store"
+)
+
+// An exchange is one request of a tool, prompt or resource and its response.
+type exchange struct {
+	s      *Server
+	f      *feature
+	r      *wire.Request
+	id     Identity
+	by     record.Actor
+	action record.Action
+	kinds  []record.Kind // that this request's client can be asked
+	// values is the request's context without its end: what the SDK finds the
+	// request's own stream by.
+	values context.Context
+}
+
+// begin serves a first request.
+func (x *exchange) begin(ctx context.Context) (json.RawMessage, error) {
+	a := Access{Verb: Begin, By: x.id, Method: x.r.Method, Name: x.r.Name, Owner: x.id, Arguments: x.r.Arguments}
+	if err := x.s.authorize(ctx, a); err != nil {
+		return x.failure(err, "")
+	}
+	now, err := x.s.store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o := x.opening(now)
+	if x.f.readOnly {
+		run, err := x.s.engine.Begin(ctx, o, engine.Carried)
+		if err != nil {
+			return nil, err
+		}
+		return x.drive(ctx, run)
+	}
+	if x.f.Task == TaskRequired && !x.r.DeclaresTasks() {
+		return x.missing("the Tasks extension ("+wire.TasksExtension+")", map[string]any{"extensions": map[string]any{wire.TasksExtension: map[string]any{}}})
+	}
+	key, err := x.idempotencyKey()
+	if err != nil {
+		return nil, err
+	}
+	if key != "" {
+		return x.keyed(ctx, o, key)
+	}
+	return x.open(ctx, o)
+}
+
+// opening describes the call that this request makes.
+func (x *exchange) opening(now time.Time) record.Opened {
+	deadline := x.f.Deadline
+	if deadline <= 0 {
+		deadline = x.s.limits.Deadline
+	}
+	return record.Opened{
+		MaxLive: x.s.limits.LiveCalls,
+		Call: &record.Call{
+			ID: newID(), Owner: x.id.principal(), Roles: x.id.Roles, Scopes: x.id.Scopes,
+			Action: x.action, Args: x.r.Arguments, Kinds: x.kinds,
+			Deadline: now.Add(deadline), Retention: x.s.limits.Retention, MaxRuns: x.f.MaxRuns,
+		},
+	}
+}
+
+// open makes the call: a task that a worker runs, or a run for this request.
+func (x *exchange) open(ctx context.Context, o record.Opened) (json.RawMessage, error) {
+	asTask := x.f.Task != TaskForbidden && x.r.DeclaresTasks()
+	if asTask && !x.f.AskFirst {
+		o.Call.Task = true
+		c, err := x.s.engine.Create(ctx, x.by, o)
+		if err != nil {
+			return nil, x.storeError(err)
+		}
+		return x.s.taskCreated(c), nil
+	}
+	run, err := x.s.engine.Begin(ctx, o, engine.Kept)
+	if err != nil {
+		return nil, err
+	}
+	run.AskFirst = asTask
+	if o.Key != (record.MarkID{}) {
+		if err := run.Keep(ctx); err != nil {
+			return nil, x.storeError(err)
+		}
+	}
+	return x.drive(ctx, run)
+}
+
+// storeError makes a store's refusal one that the client is told.
+func (x *exchange) storeError(err error) error {
+	if errors.Is(err, store.ErrQuota) {
+		return &wire.Error{Code: wire.CodeInternal, Message: fmt.Sprintf("too many calls of this tenant are under way (limit: LiveCalls %d); try again later", x.s.limits.LiveCalls), Status: 429}
+	}
+	return err
+}
+
+// keyMeta is the member of a request's _meta that holds its idempotency key.
+const keyMeta = "tallystick/idempotencyKey"
+
+// idempotencyKey returns the request's key; that of somebody unknown is
+// nobody's, and ignored.
+func (x *exchange) idempotencyKey() (string, error) {
+	raw, ok := x.r.Meta[keyMeta]
+	if !ok || x.id.Subject == "" {
+		return "", nil
+	}
+	var key string
+	if json.Unmarshal(raw, &key) != nil || key == "" || len(key) > 256 {
+		return "", wire.Errorf(wire.CodeInvalidParams, "_meta %q must be a string of 1 to 256 bytes", keyMeta)
+	}
+	return key, nil
+}
+
+// keyed makes the call of an idempotency key, or goes back to the one it has
+// made. The key is claimed with the call, before the handler runs.
+func (x *exchange) keyed(ctx context.Context, o record.Opened, key string) (json.RawMessage, error) {
+	o.Key = record.KeyMark(x.id.principal(), x.f.name, key)
+	for range 3 {
+		m, err := x.s.store.Mark(ctx, o.Key)
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			res, err := x.open(ctx, o)
+			if errors.Is(err, store.ErrConflict) {
+				continue // the same key was claimed meanwhile
+			}
+			return res, err
+		case err != nil:
+			return nil, err
+		case m.Digest != x.action.ArgsDigest:
+			x.s.engine.Refuse(ctx, m.Call, x.by, "idempotency_conflict", "")
+			return nil, &wire.Error{
+				Code: wire.CodeInvalidParams, Message: "this idempotency key was used with other arguments",
+				Data: map[string]any{"reason": "idempotency_conflict"},
+			}
+		}
+		c, err := x.s.store.Load(ctx, m.Call)
+		if errors.Is(err, store.ErrNotFound) {
+			continue // purged between the two reads
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := x.s.authorize(ctx, accessTo(c, Resume, x.id)); err != nil {
+			return x.failure(err, c.ID)
+		}
+		return x.rejoin(ctx, c)
+	}
+	return nil, errors.New("an idempotency key could neither be claimed nor found")
+}
+
+// rejoin answers a repeated first request with the round that is open now, or
+// with what the call has come to.
+func (x *exchange) rejoin(ctx context.Context, c *record.Call) (json.RawMessage, error) {
+	c, err := x.settled(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case c.State == record.Waiting && !c.Background && c.Round == 0:
+		return x.claim(ctx, c, 0, nil) // the run of the first request has died
+	case c.State == record.Waiting && !c.Background:
+		return x.reissue(ctx, c)
+	}
+	return x.status(c)
+}
+
+// settled waits, bounded, while a run serves another request of the call.
+func (x *exchange) settled(ctx context.Context, c *record.Call) (*record.Call, error) {
+	if c.State != record.Running || c.Background {
+		return c, nil
+	}
+	return x.s.engine.Await(ctx, c.ID, x.s.limits.InlineWait, func(c *record.Call) bool {
+		return c.State != record.Running || c.Background
+	})
+}
+
+// drive lets a run go on for this request, in a goroutine of the engine's: the
+// run's end does not depend on the client's connection. If that is lost, the
+// handler is told to stop, unless an effect has begun.
+func (x *exchange) drive(ctx context.Context, run *engine.Run) (json.RawMessage, error) {
+	run.For, run.Timeout, run.MaxOpen = x, x.f.Timeout, x.s.limits.OpenQuestions
+	type reply struct {
+		res json.RawMessage
+		err error
+	}
+	replies := make(chan reply, 1)
+	x.s.engine.Go(func() {
+		res, err := x.run(context.WithoutCancel(ctx), run)
+		replies <- reply{res, err}
+	})
+	announced := run.Announced()
+	if !run.AskFirst {
+		announced = nil
+	}
+	for {
+		select {
+		case r := <-replies:
+			return r.res, r.err
+		case <-announced:
+			return x.s.taskCreated(run.Call()), nil
+		case <-ctx.Done():
+			run.Leave()
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// run executes the handler until there is a response for the client.
+func (x *exchange) run(ctx context.Context, run *engine.Run) (json.RawMessage, error) {
+	defer func() { run.Close() }()
+	for round := 0; ; round++ {
+		end := run.Do()
+		switch {
+		case run.HasLeft():
+			return nil, errors.Join(engine.ErrLeft, run.Release(ctx, record.WhyLeft))
+		case run.Call().Task:
+			if err := run.Settle(ctx, end); err != nil && !errors.Is(err, engine.ErrLost) {
+				return nil, err
+			}
+			return x.s.taskCreated(run.Call()), nil
+		case !end.Pending:
+			return x.finish(ctx, run, end)
+		case round >= x.s.limits.Rounds || run.Call().Round >= x.s.limits.Rounds:
+			return x.finish(ctx, run, x.failed(limitError("Rounds", round+1, x.s.limits.Rounds)))
+		}
+		next, res, err := x.deliver(ctx, run)
+		if next == nil {
+			return res, err
+		}
+		run = next
+	}
+}
+
+// finish ends the call with what its handler came to, and responds with what
+// has become of the call: that may be something else.
+func (x *exchange) finish(ctx context.Context, run *engine.Run, end engine.End) (json.RawMessage, error) {
+	if run.Draining() && (end.Error != nil || end.ToolError) {
+		if err := run.Release(ctx, record.WhyHandback); err != nil {
+			return nil, err
+		}
+		return nil, &wire.Error{Code: wire.CodeInternal, Message: "the server is shutting down; try again", Status: 503}
+	}
+	if run.AskFirst {
+		if err := run.Announce(ctx); err != nil {
+			return nil, err
+		}
+		c, err := run.Finish(ctx, end)
+		if err != nil {
+			return nil, err
+		}
+		return x.s.taskCreated(c), nil
+	}
+	if !run.IsKept() {
+		return x.response(end.Result, end.Error, run.Call().ID)
+	}
+	c, err := run.Finish(ctx, end)
+	if err != nil {
+		var refused *record.Refusal
+		if errors.As(err, &refused) {
+			if c, lerr := x.s.store.Load(ctx, c.ID); lerr == nil {
+				return x.status(c) // it ended otherwise meanwhile
+			}
+		}
+		return nil, err
+	}
+	return x.status(c)
+}
+
+// failed makes an end of an error of ours or the handler's.
+func (x *exchange) failed(err error) engine.End { return x.s.endOf(x.f, produced{err: err}, "") }
+
+// A route is how the questions of a run can reach somebody.
+type route struct {
+	mine    []record.Question // this request's client can be asked
+	nobody  *record.Question  // nobody can: the first of those
+	waiting bool              // somebody else may answer, or the requester elsewhere
+}
+
+// routes finds out who can be asked what. x.by is who would relay the answer.
+func (x *exchange) routes(asks []record.Question) route {
+	var rt route
+	for i, q := range asks {
+		switch {
+		case q.Who.Allows(x.by, x.id.principal()) && slices.Contains(x.kinds, q.Kind):
+			rt.mine = append(rt.mine, q)
+		case x.s.elsewhere(q):
+			rt.waiting = true
+		case rt.nobody == nil:
+			rt.nobody = &asks[i]
+		}
+	}
+	return rt
+}
+
+// elsewhere reports whether a question can be answered other than through the
+// requester's client.
+func (s *Server) elsewhere(q record.Question) bool {
+	return !q.Who.Requester() || q.Who.OutOfBand || s.opts.AnswerAt != nil
+}
+
+// deliver brings the run's questions to whoever can answer them. It returns the
+// run that goes on, or the response.
+func (x *exchange) deliver(ctx context.Context, run *engine.Run) (*engine.Run, json.RawMessage, error) {
+	asks := run.Asks()
+	if len(asks) == 0 {
+		return run, nil, nil // all were answered while the handler returned
+	}
+	rt := x.routes(asks)
+	if rt.nobody != nil {
+		res, err := x.nobody(ctx, run, *rt.nobody)
+		return nil, res, err
+	}
+	switch {
+	case len(rt.mine) > 0 && x.r.Legacy:
+		return x.live(ctx, run, rt.mine)
+	case len(rt.mine) > 0:
+		return x.ask(ctx, run)
+	}
+	c, err := run.Put(ctx, &record.Paused{Background: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	res, err := x.pend(ctx, c)
+	return nil, res, err
+}
+
+// ask closes the round with the questions that this client can be asked.
+func (x *exchange) ask(ctx context.Context, run *engine.Run) (*engine.Run, json.RawMessage, error) {
+	c, err := run.Put(ctx, &record.Paused{})
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.State == record.Waiting && !c.HasOpen() { // answered by others meanwhile
+		next, err := x.s.engine.Retry(ctx, c.ID, x.by, none, record.Retry{N: c.Round})
+		if err != nil || next == nil {
+			return nil, nil, err
+		}
+		next.For, next.Timeout, next.MaxOpen, next.AskFirst = x, run.Timeout, run.MaxOpen, run.AskFirst
+		return next, nil, nil
+	}
+	if c.State != record.Waiting {
+		res, err := x.status(c)
+		return nil, res, err
+	}
+	res, err := x.reissue(ctx, c)
+	return nil, res, err
+}
+
+func none(*record.Call) []record.Event { return nil }
+
+// pend waits, bounded, for others to answer, and then says that it is pending.
+func (x *exchange) pend(ctx context.Context, c *record.Call) (json.RawMessage, error) {
+	c, err := x.s.engine.Await(ctx, c.ID, x.s.limits.InlineWait, func(c *record.Call) bool {
+		return c.State == record.Ended || c.State == record.Held
+	})
+	if err != nil {
+		return nil, err
+	}
+	return x.status(c)
+}
+
+// nobody ends the call before anything of it is sent, since nobody can be
+// asked. It is never a default yes.
+func (x *exchange) nobody(ctx context.Context, run *engine.Run, q record.Question) (json.RawMessage, error) {
+	name, required := capabilityOf(q.Kind)
+	if !run.IsKept() {
+		return x.missing(name, required)
+	}
+	if _, err := run.Finish(ctx, engine.End{Error: missingError(name, required)}); err != nil {
+		return nil, err
+	}
+	return x.missing(name, required)
+}
+
+func missingError(name string, required map[string]any) *record.Error {
+	data, _ := json.Marshal(map[string]any{"requiredCapabilities": required})
+	return &record.Error{Code: wire.CodeMissingCapability, Message: missingText(name), Data: data, Outcome: "nobody_to_ask"}
+}
+
+func missingText(name string) string { return "this needs a client that declares " + name }
+
+// missing says which capability is missing: the 2025 era has no error for it.
+func (x *exchange) missing(name string, required map[string]any) (json.RawMessage, error) {
+	if x.r.Legacy && x.r.Method == wire.MethodCallTool {
+		return toolFailure(errors.New(missingText(name)), "nobody_to_ask", ""), nil
+	}
+	return nil, wire.MissingCapability(missingText(name), required)
+}
+
+// live asks the client of a 2025-era session, while its request waits.
+func (x *exchange) live(ctx context.Context, run *engine.Run, mine []record.Question) (*engine.Run, json.RawMessage, error) {
+	c, err := run.Put(ctx, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.State != record.Running {
+		res, err := x.status(c)
+		return nil, res, err
+	}
+	var open []record.Question
+	for _, q := range c.Open() {
+		if slices.ContainsFunc(mine, func(m record.Question) bool { return m.Key == q.Key }) {
+			open = append(open, q)
+		}
+	}
+	answers := make([]*given, len(open))
+	errs := make([]error, len(open))
+	asking, cancel := context.WithDeadline(x.values, c.Expires())
+	defer cancel()
+	defer context.AfterFunc(run.Context(), cancel)()
+	var wg sync.WaitGroup
+	for i := range open {
+		wg.Go(func() { answers[i], errs[i] = x.askLive(asking, &open[i]) })
+	}
+	wg.Wait()
+	var events []record.Event
+	consent := false
+	for i, g := range answers {
+		if g != nil && g.consent {
+			consent = true
+		} else if g != nil {
+			events = append(events, g.Responded)
+		} else if errs[i] != nil && asking.Err() == nil {
+			res, err := x.finish(ctx, run, x.failed(fmt.Errorf("the client could not be asked %q: %w", open[i].Key, errs[i])))
+			return nil, res, err
+		}
+	}
+	events = append([]record.Event{record.TimePassed{}}, events...)
+	if err := run.Respond(ctx, x.by, events); err != nil {
+		return nil, nil, err
+	}
+	if consent && len(events) == 1 {
+		c, err := run.Put(ctx, &record.Paused{Background: true})
+		if err != nil {
+			return nil, nil, err
+		}
+		res, err := x.pend(ctx, c)
+		return nil, res, err
+	}
+	return run, nil, nil
+}

@@ -1,0 +1,149 @@
+package tallystick
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/tallystick/tallystick/internal/wire"
+	"github.com/tallystick/tallystick/record"
+)
+
+// An Identity is who sends a request, and what is known of them now.
+type Identity struct {
+	Issuer  string // who vouches for the subject
+	Tenant  string // whose data it is; nothing crosses tenants
+	Subject string // empty: anonymous
+	Client  string // the authenticated client software
+	Roles   []string
+	Scopes  []string
+}
+
+func (i Identity) principal() record.Principal {
+	return record.Principal{Issuer: i.Issuer, Tenant: i.Tenant, Subject: i.Subject, Client: i.Client}
+}
+
+func (i Identity) actor(ch record.Channel) record.Actor {
+	return record.Actor{Principal: i.principal(), Roles: i.Roles, Channel: ch}
+}
+
+// identityOf is the owner of a call as it was when the call was opened.
+func identityOf(c *record.Call) Identity {
+	return Identity{Issuer: c.Owner.Issuer, Tenant: c.Owner.Tenant, Subject: c.Owner.Subject, Client: c.Owner.Client, Roles: c.Roles, Scopes: c.Scopes}
+}
+
+// A Verb says what somebody is about to do with a call.
+type Verb string
+
+// Verbs.
+const (
+	Begin  Verb = "begin"  // make a call
+	Resume Verb = "resume" // go on with it: a retry, or a worker's run
+	Watch  Verb = "watch"  // tasks/get, call_status
+	Reply  Verb = "reply"  // answer a question, resolve a held effect
+	Stop   Verb = "stop"   // tasks/cancel
+	Act    Verb = "act"    // start an effect
+)
+
+// An Access is what Options.Authorize is asked.
+type Access struct {
+	Verb Verb
+	By   Identity
+	// Stored: By is as it was when the call was opened, since nobody is there
+	// to be asked now. Look roles up afresh if they can be withdrawn.
+	Stored bool
+	Method string
+	Name   string // of the tool or prompt, or the URI
+	CallID string // empty for a call that does not exist yet
+	Owner  Identity
+	// Question or Effect concerned, if any.
+	Question, Effect string
+	// Arguments of the call, JSON; nil if it has none.
+	Arguments json.RawMessage
+}
+
+func identifyByToken(_ context.Context, extra *mcp.RequestExtra) (Identity, error) {
+	if extra == nil || extra.Header == nil && extra.TokenInfo == nil {
+		return localUser(), nil
+	}
+	t := extra.TokenInfo
+	if t == nil {
+		return Identity{}, nil
+	}
+	text := func(key string) string { s, _ := t.Extra[key].(string); return s }
+	id := Identity{Issuer: text("iss"), Tenant: text("tenant"), Subject: t.UserID, Client: text("client_id"), Scopes: t.Scopes}
+	switch roles := t.Extra["roles"].(type) {
+	case []string:
+		id.Roles = roles
+	case []any:
+		for _, r := range roles {
+			if s, ok := r.(string); ok {
+				id.Roles = append(id.Roles, s)
+			}
+		}
+	}
+	return id, nil
+}
+
+// identify says who sends the request. That nobody can say is no refusal of
+// the caller but a failure, and is answered as one.
+func (s *Server) identify(ctx context.Context, r *wire.Request) (Identity, error) {
+	id, err := s.opts.Identify(ctx, r.Extra)
+	if err != nil {
+		return Identity{}, fmt.Errorf("identifying the sender: %w", err)
+	}
+	return id, nil
+}
+
+// authorize asks Options.Authorize, and puts a refusal on record where there
+// is a call for it.
+func (s *Server) authorize(ctx context.Context, a Access) error {
+	if s.opts.Authorize == nil {
+		return nil
+	}
+	err := s.opts.Authorize(ctx, a)
+	if err == nil {
+		return nil
+	}
+	s.log.Warn("not authorised", "verb", a.Verb, "call", a.CallID, "tenant", a.Owner.Tenant, "tool", a.Name, "err", err)
+	if a.CallID != "" && s.opts.Store != nil {
+		ch := record.ChannelRound
+		if a.Stored {
+			ch = record.ChannelRun
+		}
+		s.engine.Refuse(ctx, a.CallID, a.By.actor(ch), record.ReasonNotAllowed, string(a.Verb))
+	} else {
+		s.refused(record.ReasonNotAllowed, a.Owner.Tenant)
+	}
+	return errNotAllowed
+}
+
+// accessTo describes an access to a stored call.
+func accessTo(c *record.Call, verb Verb, by Identity) Access {
+	return Access{
+		Verb: verb, By: by, Method: c.Action.Method, Name: c.Action.Name, CallID: c.ID,
+		Owner: identityOf(c), Arguments: c.Args,
+	}
+}
+
+// mayRun is asked before a worker runs a stored call.
+func (s *Server) mayRun(ctx context.Context, c *record.Call) *record.Error {
+	a := accessTo(c, Resume, identityOf(c))
+	a.Stored = true
+	if s.authorize(ctx, a) != nil {
+		return &record.Error{Code: wire.CodeInvalidParams, Message: "the call may no longer be run", Outcome: "not_authorised"}
+	}
+	if s.feature(c.Action.Method, c.Action.Name) == nil {
+		return &record.Error{Code: wire.CodeInvalidParams, Message: fmt.Sprintf("%q is not served here any more", c.Action.Name), Outcome: "gone"}
+	}
+	return nil
+}
+
+// mayAct is asked before each start of an effect.
+func (s *Server) mayAct(ctx context.Context, c *record.Call, effect string) error {
+	a := accessTo(c, Act, identityOf(c))
+	a.Stored, a.Effect = true, effect
+	return s.authorize(ctx, a)
+}

@@ -1,0 +1,181 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tallystick/tallystick/record"
+	"github.com/tallystick/tallystick/store"
+)
+
+// lease returns a fresh lease of this process.
+func (e *Engine) lease(now time.Time) record.Lease {
+	return record.Lease{Holder: e.holder, Until: now.Add(e.Lease)}
+}
+
+// hold registers a kept run, whose lease is from then on renewed.
+func (e *Engine) hold(r *Run) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.runs[r] = struct{}{}
+	if !e.beating {
+		e.beating = true
+		e.wg.Add(1)
+		go e.beat()
+	}
+}
+
+// drop forgets a run, and lets its tenant have another.
+func (e *Engine) drop(r *Run) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.runs, r)
+}
+
+// beat renews the leases of all kept runs, in one write, as long as there are
+// any. A run whose lease was not renewed in time is told that it has lost it.
+func (e *Engine) beat() {
+	defer e.wg.Done()
+	tick := time.NewTicker(e.Heartbeat)
+	defer tick.Stop()
+	for {
+		<-tick.C
+		e.mu.Lock()
+		if len(e.runs) == 0 {
+			e.beating = false
+			e.mu.Unlock()
+			return
+		}
+		runs := make([]*Run, 0, len(e.runs))
+		for r := range e.runs {
+			runs = append(runs, r)
+		}
+		e.mu.Unlock()
+		e.renew(runs)
+	}
+}
+
+func (e *Engine) renew(runs []*Run) {
+	ctx, cancel := context.WithTimeout(context.Background(), e.Lease)
+	defer cancel()
+	now, err := e.Store.Now(ctx)
+	if err != nil {
+		e.Log.Error("reading the store's clock failed", "err", err)
+		return
+	}
+	until := now.Add(e.Lease)
+	var refs []store.LeaseRef
+	for _, r := range runs {
+		if !r.overdue(now) {
+			refs = append(refs, store.LeaseRef{Call: r.id, Epoch: r.epoch})
+		}
+	}
+	kept, err := e.Store.Renew(ctx, e.holder, refs, until)
+	if err != nil {
+		e.Log.Error("renewing leases failed", "runs", len(refs), "err", err)
+	}
+	renewed := make(map[store.LeaseRef]bool, len(kept))
+	for _, ref := range kept {
+		renewed[ref] = true
+	}
+	for _, r := range runs {
+		switch {
+		case renewed[store.LeaseRef{Call: r.id, Epoch: r.epoch}]:
+			r.renewed(until)
+		case err == nil || r.expired(now):
+			r.lose()
+		}
+		if err := r.flush(ctx); err != nil {
+			e.Log.Warn("a progress report could not be stored", "call", r.id, "err", err)
+		}
+	}
+}
+
+// start takes a ready call and runs it in the background. It reports whether
+// it did.
+func (e *Engine) start(ctx context.Context, id string) bool {
+	c, err := e.Store.Load(ctx, id)
+	if err != nil || c.State != record.Ready {
+		return false
+	}
+	tenant := c.Owner.Tenant
+	e.mu.Lock()
+	if e.draining || e.active[id] || e.busy >= e.Workers || e.tenants[tenant] >= e.PerTenant {
+		e.mu.Unlock()
+		return false
+	}
+	e.busy++
+	e.active[id] = true
+	e.tenants[tenant]++
+	e.wg.Add(1)
+	e.mu.Unlock()
+	go func() {
+		defer e.wg.Done()
+		defer func() {
+			e.mu.Lock()
+			e.busy--
+			delete(e.active, id)
+			if e.tenants[tenant]--; e.tenants[tenant] == 0 {
+				delete(e.tenants, tenant)
+			}
+			e.mu.Unlock()
+			e.nudge()
+		}()
+		e.background(context.WithoutCancel(ctx), id)
+	}()
+	return true
+}
+
+// background is one run of a call that no client waits for.
+func (e *Engine) background(ctx context.Context, id string) {
+	r, err := e.claim(ctx, id)
+	var refused *record.Refusal
+	if err != nil || r == nil {
+		if err != nil && !errors.As(err, &refused) {
+			e.Log.Error("claiming a call failed", "call", id, "err", err)
+		}
+		return
+	}
+	end := r.Do()
+	if err := r.Settle(ctx, end); err != nil {
+		e.Log.Warn("a run's end could not be recorded; the call will be taken again", "call", id, "err", err)
+	}
+}
+
+// claim takes a ready call for a worker, if its owner may still have it run.
+func (e *Engine) claim(ctx context.Context, id string) (*Run, error) {
+	c, err := e.Store.Load(ctx, id)
+	if err != nil || c.State != record.Ready {
+		return nil, ignore(err, store.ErrNotFound)
+	}
+	if denied := e.MayRun(ctx, c); denied != nil {
+		_, err := e.Change(ctx, id, record.System, record.NoEpoch, func(*record.Call) []record.Event {
+			return []record.Event{record.Abandoned{Error: *denied, Reason: record.ReasonNotAllowed}}
+		})
+		return nil, err
+	}
+	return e.take(ctx, id, record.System, func(*record.Call) []record.Event { return nil }, nil)
+}
+
+// take claims a call, after the events that go with the claim in one commit.
+// A nil run without an error means that it is not to be had.
+func (e *Engine) take(ctx context.Context, id string, by record.Actor, with func(*record.Call) []record.Event, retry *record.Retry) (*Run, error) {
+	now, err := e.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lease := e.lease(now)
+	c, err := e.Change(ctx, id, by, record.NoEpoch, func(c *record.Call) []record.Event {
+		return append(with(c), record.Taken{Lease: lease, Retry: retry})
+	})
+	if err != nil {
+		return nil, err
+	}
+	if c.State != record.Running {
+		return nil, nil // it ran too often, and has ended
+	}
+	r := e.newRun(c, true)
+	e.hold(r)
+	return r, nil
+}

@@ -1,0 +1,268 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/tallystick/tallystick/record"
+	"github.com/tallystick/tallystick/store"
+)
+
+// maxAttempts bounds how often one run tries a repeatable effect before it is
+// held: a far side that is down for long is a matter for a person.
+const maxAttempts = 5
+
+// ErrPending: a question of the run waits for an answer; no effect starts.
+var ErrPending = errors.New("a question of this run is pending")
+
+// ErrCarried: the call is carried by its client, and so can have no effect.
+var ErrCarried = errors.New("a read-only tool cannot have effects: drop ReadOnlyHint")
+
+// An Undone error says that the effect certainly did not happen.
+type Undone struct{ Err error }
+
+func (u *Undone) Error() string { return u.Err.Error() }
+func (u *Undone) Unwrap() error { return u.Err }
+
+// An Effect is what a handler wants done once.
+type Effect struct {
+	Name, Subject string
+	Repeatable    bool
+	Do            func(ctx context.Context, key string) ([]byte, error)
+}
+
+// Once does the effect, or returns the result that it had. Refusals of the law
+// come as [*record.Refusal]; after [record.ReasonHeld] a person decides.
+//
+// Order: the start is committed, then Do, then its end is committed, and only
+// then does the handler go on.
+func (r *Run) Once(ctx context.Context, f Effect) ([]byte, error) {
+	if r.Carried() {
+		return nil, ErrCarried
+	}
+	defer r.alone(f.Name + "\x00" + f.Subject)()
+	for attempt := 1; ; attempt++ {
+		result, done, err := r.begin(ctx, f)
+		if done || err != nil {
+			return result, err
+		}
+		result, err = r.do(ctx, f)
+		again := err != nil && f.Repeatable && attempt < maxAttempts && r.ctx.Err() == nil
+		var undone *Undone
+		if again && !errors.As(err, &undone) {
+			if r.pauseBefore(attempt) {
+				continue
+			}
+		}
+		return r.end(f, result, err)
+	}
+}
+
+// alone lets one goroutine of the handler at a time at an effect.
+func (r *Run) alone(name string) (unlock func()) {
+	r.mu.Lock()
+	m := r.effects[name]
+	if m == nil {
+		m = &sync.Mutex{}
+		r.effects[name] = m
+	}
+	r.mu.Unlock()
+	m.Lock()
+	return m.Unlock
+}
+
+// begin commits the start of the effect. done: it needs no start, since it
+// has happened before.
+func (r *Run) begin(ctx context.Context, f Effect) (result []byte, done bool, err error) {
+	for {
+		if r.Pending() {
+			return nil, false, ErrPending
+		}
+		if err := context.Cause(r.ctx); err != nil {
+			return nil, false, err
+		}
+		if have := r.Call().Effect(f.Name, f.Subject); have != nil && have.State == record.EffectDone {
+			return have.Result, true, nil
+		}
+		if err := r.e.MayAct(ctx, r.Call(), f.Name); err != nil {
+			return nil, false, err
+		}
+		mark, err := r.mark(ctx, f)
+		if err != nil {
+			return nil, false, err
+		}
+		err = r.commitStart(ctx, f, mark)
+		if errors.Is(err, store.ErrConflict) {
+			continue // somebody else claimed the subject meanwhile
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		if have := r.Call().Effect(f.Name, f.Subject); have.State == record.EffectDone {
+			return have.Result, true, nil // by another call of the same owner
+		}
+		return nil, false, nil
+	}
+}
+
+// commitStart is the one conditional write by which an effect starts. From
+// then on the client's leaving ends nothing.
+func (r *Run) commitStart(ctx context.Context, f Effect, mark *record.Mark) error {
+	r.mu.Lock()
+	if r.left {
+		r.mu.Unlock()
+		return ErrLeft
+	}
+	was := r.begun
+	r.begun = true
+	relied := append([]record.Reliance(nil), r.relied...)
+	r.mu.Unlock()
+	err := r.commit(ctx, func(c *record.Call) []record.Event {
+		return append(r.announcing(c), record.EffectBegan{
+			Name: f.Name, Subject: f.Subject, Repeatable: f.Repeatable, Mark: mark, Relied: relied,
+		})
+	})
+	if err != nil && !was {
+		r.mu.Lock()
+		r.begun = false
+		r.mu.Unlock()
+	}
+	return err
+}
+
+// mark reads who has the effect's subject, and waits while another call's run
+// is at it.
+func (r *Run) mark(ctx context.Context, f Effect) (*record.Mark, error) {
+	if f.Subject == "" {
+		return nil, nil
+	}
+	id := record.SubjectMark(r.Call().Owner.Tenant, f.Name, f.Subject)
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		m, err := r.e.Store.Mark(ctx, id)
+		if errors.Is(err, store.ErrNotFound) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if m.Call == r.id || m.State != record.EffectStarted {
+			return m, nil
+		}
+		if err := r.waitFor(ctx, m.Call, wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// waitFor waits for a change of another call, or a while: it may be another
+// process that runs it.
+func (r *Run) waitFor(ctx context.Context, id string, wait time.Duration) error {
+	changed, stop := r.e.Watch(id)
+	defer stop()
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-changed:
+	case <-t.C:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-r.ctx.Done():
+		return context.Cause(r.ctx)
+	}
+	return nil
+}
+
+// do calls the far side. Its context carries the handler's values and ends
+// with the lease alone.
+func (r *Run) do(ctx context.Context, f Effect) (result []byte, err error) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	defer context.AfterFunc(r.lease, func() { cancel(context.Cause(r.lease)) })()
+	defer func() {
+		if p := recover(); p != nil {
+			r.e.Log.Error("an effect panicked; its end is unknown", "call", r.id, "effect", f.Name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			result, err = nil, errors.New("the effect panicked")
+		}
+	}()
+	return f.Do(ctx, r.Call().Effect(f.Name, f.Subject).Key)
+}
+
+func (r *Run) pauseBefore(attempt int) bool {
+	t := time.NewTimer(time.Duration(1<<attempt) * 50 * time.Millisecond)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-r.ctx.Done():
+		return false
+	}
+}
+
+// end commits how the effect ended, whatever has become of the handler's
+// context. What cannot be committed because the lease is lost is kept as
+// evidence for whoever resolves the hold.
+func (r *Run) end(f Effect, result []byte, err error) ([]byte, error) {
+	e := record.EffectEnded{Name: f.Name, Subject: f.Subject, State: record.EffectDone, Result: result}
+	var undone *Undone
+	switch {
+	case errors.As(err, &undone):
+		e.State, e.Result = record.EffectUndone, nil
+	case err != nil:
+		e.State, e.Result, e.Text = record.EffectHeld, nil, "the far side returned an error; whether it happened is unknown"
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), r.e.Lease)
+	defer cancel()
+	if cerr := r.commitEnd(ctx, e); cerr != nil {
+		r.observe(ctx, f, e)
+		return nil, errors.Join(ErrLost, cerr)
+	}
+	switch {
+	case undone != nil:
+		return nil, err
+	case err != nil:
+		return nil, errors.Join(&record.Refusal{Reason: record.ReasonHeld, Key: f.Name}, err)
+	}
+	return result, nil
+}
+
+// commitEnd tries as long as the lease may last: an effect whose end is not
+// recorded is one that a person has to look after.
+func (r *Run) commitEnd(ctx context.Context, e record.EffectEnded) error {
+	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		err := r.commit(ctx, func(*record.Call) []record.Event { return []record.Event{e} })
+		var refused *record.Refusal
+		if err == nil || errors.As(err, &refused) || ctx.Err() != nil || r.lease.Err() != nil {
+			return err
+		}
+		r.e.sleep(ctx, wait)
+	}
+}
+
+func (r *Run) observe(ctx context.Context, f Effect, e record.EffectEnded) {
+	text := "a run that had lost its lease reported: " + string(e.State)
+	_, err := r.e.Change(ctx, r.id, r.by, record.NoEpoch, func(*record.Call) []record.Event {
+		return []record.Event{record.Observed{Name: f.Name, Subject: f.Subject, Epoch: r.epoch, Result: e.Result, Text: text}}
+	})
+	if err != nil {
+		r.e.Log.Error("what an effect returned after its lease was lost could not be kept", "call", r.id, "effect", f.Name, "state", e.State, "err", err)
+	}
+}
+
+// inEffect reports whether the run waits for the far side.
+func (r *Run) inEffect() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lease.Err() != nil {
+		return false
+	}
+	for _, f := range r.call.Effects {
+		if f.State == record.EffectStarted && f.Epoch == r.epoch {
+			return true
+		}
+	}
+	return false
+}

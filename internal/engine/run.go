@@ -1,0 +1,682 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/tallystick/tallystick/record"
+	"github.com/tallystick/tallystick/store"
+)
+
+// Keeping says where the journal of a run lives.
+type Keeping int
+
+// Ways of keeping.
+const (
+	// Kept in the store, from the first change on.
+	Kept Keeping = iota
+	// Carried by the client in the sealed state: nothing is written.
+	Carried
+)
+
+// A Run is one holder's right to execute a call's handler. It remembers what
+// the handler asks and does. Its methods are safe for concurrent use.
+type Run struct {
+	e       *Engine
+	id      string
+	epoch   int64
+	keeping Keeping
+	by      record.Actor
+
+	// Timeout of running time, over all runs of the call; zero: none. Set
+	// before Do.
+	Timeout time.Duration
+	// AskFirst: the first effect or report announces the call as a task. Set
+	// before Do.
+	AskFirst bool
+	// MaxOpen bounds the questions of one run; zero: no limit. Set before Do.
+	MaxOpen int
+	// For is what the run is done for, as its starter wants to find it again.
+	// Set before Do.
+	For any
+
+	ctx    context.Context // of the handler: ends with cancel, timeout, lease
+	cancel context.CancelCauseFunc
+	// lease is the context of effects: it ends with the lease and nothing else.
+	lease context.Context
+	lost  context.CancelCauseFunc
+
+	announced chan struct{} // closed when the call has been announced as a task
+
+	committing sync.Mutex // one change at a time; held over the store's write
+
+	mu       sync.Mutex
+	call     *record.Call
+	opened   *record.Opened // what makes the call, until the first commit has
+	since    time.Time      // when this execution began
+	asked    []record.Question
+	keys     map[string]bool
+	pending  map[string]bool // keys that the handler was told to be pending
+	relied   []record.Reliance
+	begun    bool // an effect has started: the client's leaving ends nothing
+	left     bool // the client has left before that
+	over     bool
+	reported *record.Progress // not yet committed
+	effects  map[string]*sync.Mutex
+}
+
+func (e *Engine) newRun(c *record.Call, stored bool) *Run {
+	r := &Run{
+		e: e, id: c.ID, epoch: c.Epoch, call: c,
+		by:        record.Actor{Principal: c.Owner, Roles: c.Roles, Channel: record.ChannelRun},
+		announced: make(chan struct{}),
+		effects:   map[string]*sync.Mutex{},
+		begun:     stored && c.EffectBegun(),
+	}
+	if c.Task {
+		close(r.announced)
+	}
+	r.lease, r.lost = context.WithCancelCause(context.Background())
+	r.ctx, r.cancel = context.WithCancelCause(r.lease)
+	return r
+}
+
+// Begin makes a run of a call that does not exist yet. It comes into being
+// with the run's first change, or with [Run.Keep]; a carried one never does.
+func (e *Engine) Begin(ctx context.Context, o record.Opened, k Keeping) (*Run, error) {
+	now, err := e.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o.Lease = e.lease(now)
+	if k == Carried {
+		o.Lease.Until = o.Call.Deadline
+	}
+	change, err := record.Decide(nil, record.System, record.NoEpoch, now, o)
+	if err != nil {
+		return nil, err
+	}
+	r := e.newRun(change.After, false)
+	r.keeping = k
+	if k == Kept {
+		r.opened = &o
+	}
+	return r, nil
+}
+
+// Carry makes a run of a call that its client carries.
+func (e *Engine) Carry(ctx context.Context, c *record.Call, by record.Actor, answers []record.Event, retry record.Retry) (*Run, error) {
+	now, err := e.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	events := append([]record.Event{record.TimePassed{}}, answers...)
+	events = append(events, record.Taken{Lease: record.Lease{Holder: e.holder, Until: c.Deadline}, Retry: &retry})
+	change, err := record.Decide(c, by, record.NoEpoch, now, events...)
+	if err != nil {
+		return nil, err
+	}
+	r := e.newRun(change.After, false)
+	r.keeping = Carried
+	return r, nil
+}
+
+// Retry claims a round of a kept call with the answers given to it.
+func (e *Engine) Retry(ctx context.Context, id string, by record.Actor, answers func(*record.Call) []record.Event, retry record.Retry) (*Run, error) {
+	return e.take(ctx, id, by, answers, &retry)
+}
+
+// Call is the call as the run knows it now. It must not be modified.
+func (r *Run) Call() *record.Call {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.call
+}
+
+// IsKept reports whether the call is in the store.
+func (r *Run) IsKept() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.keeping == Kept && r.opened == nil
+}
+
+// Carried reports whether the call is carried by its client.
+func (r *Run) Carried() bool { return r.keeping == Carried }
+
+// Announced is closed once the call is a task.
+func (r *Run) Announced() <-chan struct{} { return r.announced }
+
+// Context is the handler's.
+func (r *Run) Context() context.Context { return r.ctx }
+
+// Do executes the handler once and returns what it came to. A handler that
+// does not return within the engine's grace once it is told to stop is left
+// behind: its context has ended, and nothing it does any more counts.
+func (r *Run) Do() End {
+	r.mu.Lock()
+	r.asked, r.keys, r.relied, r.pending = nil, map[string]bool{}, nil, map[string]bool{}
+	r.since = time.Now()
+	budget := r.budget()
+	r.mu.Unlock()
+
+	done := make(chan End, 1)
+	r.e.wg.Add(1)
+	go func() {
+		defer r.e.wg.Done()
+		done <- r.execute()
+	}()
+	var timeout <-chan time.Time
+	if budget > 0 {
+		t := time.NewTimer(budget)
+		defer t.Stop()
+		timeout = t.C
+	}
+	select {
+	case end := <-done:
+		return end
+	case <-timeout:
+		r.cancel(r.outOfTime())
+	case <-r.ctx.Done():
+	}
+	grace := time.NewTimer(r.e.Grace)
+	defer grace.Stop()
+	for {
+		select {
+		case end := <-done:
+			return end
+		case <-grace.C:
+			if r.inEffect() {
+				grace.Reset(r.e.Grace) // it settles or its lease ends
+				continue
+			}
+			return End{Error: &record.Error{Code: codeInternal, Message: context.Cause(r.ctx).Error(), Outcome: "timeout"}}
+		}
+	}
+}
+
+const codeInternal = -32603
+
+// budget is how long the handler may run now; zero: no limit.
+func (r *Run) budget() time.Duration {
+	left := time.Duration(0)
+	if r.Timeout > 0 {
+		left = max(r.Timeout-r.call.Ran, time.Millisecond)
+	}
+	if now, err := r.e.Store.Now(r.lease); err == nil && r.keeping == Kept {
+		if d := max(r.call.Deadline.Sub(now), time.Millisecond); left == 0 || d < left {
+			left = d
+		}
+	}
+	return left
+}
+
+// outOfTime says which of the two limits ended the run.
+func (r *Run) outOfTime() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.Timeout > 0 && r.call.Ran+time.Since(r.since) >= r.Timeout {
+		return ErrTimeout
+	}
+	return ErrDeadline
+}
+
+// execute calls the handler and survives its panic: it fails its call only.
+func (r *Run) execute() (end End) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.e.Log.Error("a handler panicked; its call fails", "call", r.id, "tool", r.call.Action.Name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			end = End{Error: &record.Error{Code: codeInternal, Message: "the handler panicked", Outcome: "panic"}}
+		}
+	}()
+	return r.e.Handle(r.ctx, r)
+}
+
+// ErrAskedTwice: a handler asked the same key twice in one run.
+var ErrAskedTwice = errors.New("the same key was asked twice in one run")
+
+// ErrTooManyOpen: a handler asked more than it may.
+var ErrTooManyOpen = errors.New("too many open questions (limit: OpenQuestions)")
+
+// Ask returns what is known of a question, and that it is pending if nothing
+// is. It does no I/O; what is new goes on record when the run pauses.
+func (r *Run) Ask(q record.Question) (known record.Question, pending bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.keys[q.Key] {
+		return q, false, fmt.Errorf("%w: %q", ErrAskedTwice, q.Key)
+	}
+	r.keys[q.Key] = true
+	q.Digest = q.Sum()
+	r.asked = append(r.asked, q)
+	look := r.call.Look(q.Key, q.Digest)
+	if f := look.Found; f != nil && f.State != record.Open {
+		if f.State == record.Answered {
+			r.relied = append(r.relied, record.Reliance{Key: q.Key, Digest: q.Digest})
+		}
+		return *f, false, nil
+	}
+	if r.MaxOpen > 0 && len(r.asked) > r.MaxOpen {
+		return q, false, ErrTooManyOpen
+	}
+	r.pending[q.Key] = true
+	return q, true, nil
+}
+
+// Answer answers a question that this run has just asked, with an answer that
+// came before it was asked.
+func (r *Run) Answer(key string, a record.Responded, by record.Actor) error {
+	r.mu.Lock()
+	var asked *record.Question
+	for i := range r.asked {
+		if r.asked[i].Key == key {
+			asked = &r.asked[i]
+		}
+	}
+	r.mu.Unlock()
+	if asked == nil {
+		return fmt.Errorf("question %q was not asked", key)
+	}
+	err := r.commitAs(r.ctx, by, func(*record.Call) []record.Event {
+		return []record.Event{record.Asked{Question: *asked}, a}
+	})
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.pending, key)
+	r.relied = append(r.relied, record.Reliance{Key: key, Digest: asked.Digest})
+	return nil
+}
+
+// Pending reports whether a question of this run waits for an answer.
+func (r *Run) Pending() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.pending) > 0
+}
+
+// Asks returns the questions of this run that wait for an answer.
+func (r *Run) Asks() []record.Question {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var open []record.Question
+	for _, q := range r.asked {
+		if f := r.call.Look(q.Key, q.Digest).Found; f == nil {
+			open = append(open, q)
+		} else if f.State == record.Open {
+			open = append(open, *f)
+		}
+	}
+	return open
+}
+
+// asking is what the run's questions make of the call: what is asked in other
+// words or no more at all is void, what is new is asked.
+func (r *Run) asking(c *record.Call) []record.Event {
+	var events []record.Event
+	for _, q := range c.Open() {
+		if !r.keys[q.Key] {
+			events = append(events, record.Voided{WireKey: q.WireKey})
+		}
+	}
+	for _, q := range r.asked {
+		look := c.Look(q.Key, q.Digest)
+		if look.Found != nil {
+			continue
+		}
+		if look.Stale != nil {
+			events = append(events, record.Voided{WireKey: look.Stale.WireKey})
+		}
+		events = append(events, record.Asked{Question: q})
+	}
+	return events
+}
+
+// Put puts the run's questions on record and, unless stay is given, ends it:
+// the call then waits. A question whose answers are void again and again ends
+// the call instead. It returns the call as it is then.
+func (r *Run) Put(ctx context.Context, pause *record.Paused) (*record.Call, error) {
+	err := r.commit(ctx, func(c *record.Call) []record.Event {
+		events := r.asking(c)
+		if pause != nil {
+			p := *pause
+			p.Ran = r.ran()
+			events = append(events, p)
+		}
+		return events
+	})
+	var refused *record.Refusal
+	if errors.As(err, &refused) && refused.Reason == record.ReasonUnstable {
+		return r.Finish(ctx, End{Error: &record.Error{
+			Code: codeInternal, Outcome: "unstable_question",
+			Message: fmt.Sprintf("the question %q changes at every run: its message, schema, facts or who may answer differ each time", refused.Key),
+		}})
+	}
+	if pause != nil {
+		r.Close()
+	}
+	return r.Call(), err
+}
+
+// Finish ends the call with what its handler came to.
+func (r *Run) Finish(ctx context.Context, end End) (*record.Call, error) {
+	defer r.Close()
+	err := r.commit(ctx, func(*record.Call) []record.Event {
+		return []record.Event{record.Finished{Result: end.Result, Error: end.Error, ToolError: end.ToolError, Ran: r.ran()}}
+	})
+	return r.Call(), err
+}
+
+// Release ends the run without an end of the call.
+func (r *Run) Release(ctx context.Context, why record.Why) error {
+	defer r.Close()
+	if !r.IsKept() {
+		return nil
+	}
+	return r.commit(ctx, func(*record.Call) []record.Event {
+		return []record.Event{record.Stopped{Why: why, Ran: r.ran()}}
+	})
+}
+
+// Respond records answers that came while the run goes on.
+func (r *Run) Respond(ctx context.Context, by record.Actor, answers []record.Event) error {
+	return r.commitAs(ctx, by, func(*record.Call) []record.Event { return answers })
+}
+
+// Keep brings the call into being in the store.
+func (r *Run) Keep(ctx context.Context) error {
+	return r.commit(ctx, func(*record.Call) []record.Event { return nil })
+}
+
+// Settle ends a run that no client waits for.
+func (r *Run) Settle(ctx context.Context, end End) error {
+	var err error
+	switch {
+	case r.lease.Err() != nil:
+		r.Close()
+		return ErrLost
+	case end.Pending:
+		_, err = r.Put(ctx, &record.Paused{})
+	case errors.Is(context.Cause(r.ctx), ErrDraining) && (end.Error != nil || end.ToolError):
+		err = r.Release(ctx, record.WhyHandback)
+	default:
+		_, err = r.Finish(ctx, end)
+	}
+	r.Close()
+	return err
+}
+
+// Leave says that the client's connection is lost. Unless an effect has begun,
+// the handler's context ends. It reports whether it does.
+func (r *Run) Leave() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.begun || r.over {
+		return false
+	}
+	r.left = true
+	r.cancel(ErrLeft)
+	return true
+}
+
+// HasLeft reports whether the client left before an effect began.
+func (r *Run) HasLeft() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.left
+}
+
+// Report notes how far the handler is. It is committed with the next change or
+// the next heartbeat.
+func (r *Run) Report(ctx context.Context, p record.Progress) error {
+	r.mu.Lock()
+	if old := r.reported; old != nil {
+		p.Done, p.Total = max(p.Done, old.Done), max(p.Total, old.Total)
+	} else if old := r.call.Progress; old != nil {
+		p.Done, p.Total = max(p.Done, old.Done), max(p.Total, old.Total)
+	}
+	r.reported = &p
+	announce := r.AskFirst && !r.call.Task
+	r.mu.Unlock()
+	if announce {
+		return r.Announce(ctx)
+	}
+	return nil
+}
+
+// Announce makes the call a task, in one commit.
+func (r *Run) Announce(ctx context.Context) error {
+	return r.commit(ctx, func(c *record.Call) []record.Event { return r.announcing(c) })
+}
+
+func (r *Run) announcing(c *record.Call) []record.Event {
+	if !r.AskFirst || c.Task {
+		return nil
+	}
+	return []record.Event{record.Announced{}}
+}
+
+// Progress is the latest report, committed or not.
+func (r *Run) Progress() *record.Progress {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.reported != nil {
+		return r.reported
+	}
+	return r.call.Progress
+}
+
+// flush commits a report that nothing else has committed.
+func (r *Run) flush(ctx context.Context) error {
+	r.mu.Lock()
+	idle := r.reported == nil || r.over || r.opened != nil || r.keeping == Carried
+	r.mu.Unlock()
+	if idle {
+		return nil
+	}
+	return r.commit(ctx, func(*record.Call) []record.Event { return nil })
+}
+
+func (r *Run) ran() time.Duration { return time.Since(r.since) }
+
+// commit carries events of the run to the store.
+func (r *Run) commit(ctx context.Context, events func(*record.Call) []record.Event) error {
+	return r.commitAs(ctx, r.by, events)
+}
+
+func (r *Run) commitAs(ctx context.Context, by record.Actor, events func(*record.Call) []record.Event) error {
+	r.committing.Lock()
+	defer r.committing.Unlock()
+	for try := 0; ; try++ {
+		now, err := r.e.Store.Now(ctx)
+		if err != nil {
+			return err
+		}
+		c, change, refused := r.decide(by, now, events)
+		if r.keeping == Carried {
+			if refused == nil && change.After != nil {
+				r.adopt(change.After)
+			}
+			return refused
+		}
+		if c == nil && refused != nil {
+			// A refusal is on record where the call is: so there must be one.
+			if err := r.open(ctx, now); err != nil {
+				return err
+			}
+			continue
+		}
+		after, err := r.e.commit(ctx, c, change)
+		switch {
+		case errors.Is(err, store.ErrConflict) && c != nil && try < maxTries:
+			if err := r.reload(ctx, c.Version); err != nil {
+				return err
+			}
+			continue
+		case err != nil:
+			return err
+		case after != nil:
+			r.adopt(after)
+		}
+		return r.lostBy(refused)
+	}
+}
+
+// decide asks the law. c is nil if the change makes the call.
+func (r *Run) decide(by record.Actor, now time.Time, events func(*record.Call) []record.Event) (c *record.Call, change record.Change, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := events(r.call)
+	if r.reported != nil && r.keeping == Kept {
+		list = append([]record.Event{record.Reported{Progress: *r.reported}}, list...)
+	}
+	if r.opened == nil {
+		change, err = record.Decide(r.call, by, r.epoch, now, list...)
+		return r.call, change, err
+	}
+	o := *r.opened
+	o.Lease = r.e.lease(now)
+	change, err = record.Decide(nil, by, r.epoch, now, append([]record.Event{o}, list...)...)
+	return nil, change, err
+}
+
+// open commits the call with nothing but its opening.
+func (r *Run) open(ctx context.Context, now time.Time) error {
+	_, change, err := r.decide(r.by, now, func(*record.Call) []record.Event { return nil })
+	if err != nil {
+		return err
+	}
+	after, err := r.e.commit(ctx, nil, change)
+	if err == nil {
+		r.adopt(after)
+	}
+	return err
+}
+
+// adopt makes the run know the call as committed.
+func (r *Run) adopt(c *record.Call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.opened != nil {
+		r.opened = nil
+		if c.State == record.Running {
+			r.e.hold(r)
+		}
+	}
+	r.reported = nil
+	r.know(c)
+}
+
+// know takes a newer version of the call; the caller holds mu.
+func (r *Run) know(c *record.Call) {
+	if r.keeping == Kept && c.Version < r.call.Version {
+		return
+	}
+	if c.Lease.Until.Before(r.call.Lease.Until) && c.Epoch == r.call.Epoch && c.State == record.Running {
+		renewed := *c
+		renewed.Lease = r.call.Lease
+		c = &renewed
+	}
+	r.call = c
+	if c.Task {
+		select {
+		case <-r.announced:
+		default:
+			close(r.announced)
+		}
+	}
+}
+
+// see is told of every change of the call by this process.
+func (r *Run) see(c *record.Call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.opened != nil {
+		return
+	}
+	r.know(c)
+	r.check()
+}
+
+// check ends what the call as it is now ends: a cancel the handler's context,
+// an end or a take-over the lease. The caller holds mu.
+func (r *Run) check() {
+	switch {
+	case r.call.Epoch != r.epoch || r.call.State != record.Running:
+		if !r.over {
+			r.lost(ErrLost)
+		}
+	case !r.call.CancelledAt.IsZero():
+		r.cancel(ErrCancelled)
+	}
+}
+
+// reload reads the call after a conflict. If it has not changed, the conflict
+// is about a mark, which deciding anew does not mend.
+func (r *Run) reload(ctx context.Context, seen int64) error {
+	c, err := r.e.Store.Load(ctx, r.id)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.Version == seen && c.Epoch == r.epoch && c.Lease == r.call.Lease {
+		return store.ErrConflict
+	}
+	r.know(c)
+	if c.Epoch != r.epoch || c.State != record.Running {
+		r.lost(ErrLost)
+	}
+	return nil
+}
+
+// lostBy ends the lease if the law says that the run has none.
+func (r *Run) lostBy(err error) error {
+	var refused *record.Refusal
+	if errors.As(err, &refused) && (refused.Reason == record.ReasonStaleEpoch || refused.Reason == record.ReasonLeaseLost) {
+		r.lose()
+		return errors.Join(ErrLost, err)
+	}
+	return err
+}
+
+func (r *Run) lose() { r.lost(ErrLost) }
+
+func (r *Run) renewed(until time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := *r.call
+	c.Lease.Until = until
+	r.call = &c
+}
+
+func (r *Run) expired(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !now.Before(r.call.Lease.Until)
+}
+
+// overdue reports whether the run must not go on: the call's deadline is so
+// far gone that its handler was told and has not come to its end.
+func (r *Run) overdue(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return now.After(r.call.Deadline.Add(3 * r.e.Grace))
+}
+
+// Close ends the run for good: nothing of it is renewed any more.
+func (r *Run) Close() {
+	r.mu.Lock()
+	r.over = true
+	r.mu.Unlock()
+	r.e.drop(r)
+	r.lost(ErrLost)
+}
+
+// Draining reports whether the handler was told that the process shuts down.
+func (r *Run) Draining() bool { return errors.Is(context.Cause(r.ctx), ErrDraining) }

@@ -1,0 +1,117 @@
+package tallystick
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/tallystick/tallystick/internal/engine"
+	"github.com/tallystick/tallystick/record"
+)
+
+// An Effect is named work that must not happen twice.
+type Effect struct {
+	// Name of the work: "charge", "delete".
+	Name string
+	// Subject is what it is done to: "order 1234". The effect then happens once
+	// per tenant and subject over all calls, and that is remembered for ever.
+	// Empty: once in this call.
+	Subject string
+	// Repeatable: the far side honours the key, so that an attempt of unknown
+	// end may be made again. Otherwise it is held for a person.
+	Repeatable bool
+}
+
+// Once does f once. f gets a key that is the same for every attempt, to hand to
+// the far side; its context carries ctx's values and ends with the run's lease,
+// not with the client's connection.
+//
+// It returns f's result, or the one recorded when it was done before, decoded
+// from JSON. It does not start f while a question of this run is pending
+// (ErrPending), after a cancel, past the deadline, or when the caller may no
+// longer. ErrDone: it was done for another owner of the subject. ErrBusy:
+// another call is at it. ErrHeld: it started and nobody knows whether it
+// happened; return, and the call goes on when a person has resolved it.
+//
+// If f fails, the end is unknown (held, or tried again if Repeatable) unless it
+// returned [NotDone].
+func Once[R any](ctx context.Context, c *Call, e Effect, f func(ctx context.Context, key string) (R, error)) (R, error) {
+	var result, zero R
+	if e.Name == "" || len(e.Name) > 128 || len(e.Subject) > 512 {
+		return zero, fmt.Errorf("effect %q: the name takes 1 to 128 bytes, the subject at most 512", e.Name)
+	}
+	if e.Subject == "" && !c.journal.Carried() {
+		c.s.warnNoSubject(c.f.name, e.Name)
+	}
+	raw, err := c.journal.Once(ctx, engine.Effect{
+		Name: e.Name, Subject: e.Subject, Repeatable: e.Repeatable,
+		Do: func(ctx context.Context, key string) ([]byte, error) {
+			r, err := f(ctx, key)
+			if err != nil {
+				return nil, err
+			}
+			raw, err := json.Marshal(r)
+			if err == nil && len(raw) > c.s.limits.ResultBytes {
+				err = fmt.Errorf("the result of effect %q has %d bytes (limit: ResultBytes %d)", e.Name, len(raw), c.s.limits.ResultBytes)
+			}
+			return raw, err
+		},
+	})
+	if err != nil {
+		return zero, effectError(err)
+	}
+	if len(raw) == 0 {
+		return zero, nil
+	}
+	if err := json.Unmarshal(raw, &result); err != nil {
+		return zero, fmt.Errorf("the recorded result of effect %q does not fit: %w", e.Name, err)
+	}
+	return result, nil
+}
+
+// NotDone says of an effect that failed with err that it certainly did not
+// happen: nothing is held, and it may be tried again. Return it from Once's f.
+func NotDone(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &engine.Undone{Err: err}
+}
+
+// effectError turns the law's refusals into the errors of this package.
+func effectError(err error) error {
+	var refused *record.Refusal
+	var undone *engine.Undone
+	switch {
+	case errors.Is(err, engine.ErrPending):
+		return ErrPending
+	case errors.As(err, &undone):
+		return undone.Err
+	case !errors.As(err, &refused):
+		return err
+	}
+	switch refused.Reason {
+	case record.ReasonHeld:
+		return fmt.Errorf("%w: %s", ErrHeld, refused.Key)
+	case record.ReasonDoneByOther:
+		return fmt.Errorf("%w: %s", ErrDone, refused.Key)
+	case record.ReasonBusy, record.ReasonInFlight:
+		return fmt.Errorf("%w: %s", ErrBusy, refused.Key)
+	case record.ReasonCancelled:
+		return ErrCancelled
+	case record.ReasonDeadline:
+		return ErrExpired
+	}
+	return err
+}
+
+// warnNoSubject says once per tool and effect that two calls can do it twice.
+func (s *Server) warnNoSubject(tool, effect string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if key := tool + "\x00" + effect; !s.warned[key] {
+		s.warned[key] = true
+		s.log.Warn("an effect without Subject happens once per call, not once per thing: a second call does it again", "tool", tool, "effect", effect)
+	}
+}

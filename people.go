@@ -1,0 +1,218 @@
+package tallystick
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tallystick/tallystick/record"
+	"github.com/tallystick/tallystick/store"
+)
+
+// Waiting is a question, or a held effect, that a person may settle out of
+// band: what an approval page shows.
+type Waiting struct {
+	CallID    string
+	Tool      string
+	Requester Principal
+	Arguments json.RawMessage // in full: what is approved is all of it
+
+	// Of a question. Digest names exactly what is asked; hand it to Decide.
+	Key, Digest      string
+	Kind             string // form, url, sampling or roots
+	Message          string
+	Request          json.RawMessage // with requestedSchema, for a form
+	Facts            json.RawMessage
+	AskedAt, Expires time.Time
+	Accepted, Needed int // people
+
+	// Of a held effect, instead.
+	Effect, Subject string
+	StartedAt       time.Time
+	Evidence        []record.Evidence
+}
+
+// maxWaiting bounds what one Waiting returns.
+const maxWaiting = 1000
+
+// Waiting lists what by may settle, oldest call first, at most 1000. by must
+// be a person whom the caller has authenticated.
+func (s *Server) Waiting(ctx context.Context, by Identity) ([]Waiting, error) {
+	if by.Subject == "" || s.opts.Store == nil {
+		return nil, nil
+	}
+	actor := by.actor(record.ChannelDecide)
+	var found []Waiting
+	for after := ""; len(found) < maxWaiting; {
+		calls, err := s.store.List(ctx, store.Filter{Tenant: by.Tenant, Open: true, After: after, Limit: 200})
+		if err != nil || len(calls) == 0 {
+			return found, err
+		}
+		for _, c := range calls {
+			found = append(found, s.waitingIn(c, actor)...)
+			after = c.ID
+		}
+	}
+	return found, nil
+}
+
+func (s *Server) waitingIn(c *record.Call, by record.Actor) []Waiting {
+	var found []Waiting
+	if c.State != record.Ended {
+		for _, q := range c.Open() {
+			if q.Who.Allows(by, c.Owner) {
+				found = append(found, s.waiting(c, q))
+			}
+		}
+	}
+	for _, f := range c.Effects {
+		if f.State == record.EffectHeld && s.opts.Operators.Allows(by, c.Owner) {
+			found = append(found, Waiting{
+				CallID: c.ID, Tool: c.Action.Name, Requester: c.Owner, Arguments: c.Args,
+				Effect: f.Name, Subject: f.Subject, StartedAt: f.StartedAt, Evidence: f.Evidence,
+			})
+		}
+	}
+	return found
+}
+
+func (s *Server) waiting(c *record.Call, q record.Question) Waiting {
+	return Waiting{
+		CallID: c.ID, Tool: c.Action.Name, Requester: c.Owner, Arguments: c.Args,
+		Key: q.WireKey, Digest: q.Digest, Kind: string(q.Kind), Message: q.Message, Request: q.Request, Facts: q.Facts,
+		AskedAt: q.AskedAt, Expires: q.Expires, Accepted: q.Accepts(), Needed: q.Who.Needed(),
+	}
+}
+
+// A Decision settles one question, or resolves one held effect.
+type Decision struct {
+	CallID string
+
+	// Key of the question, as Waiting has it, and its Digest: a question that
+	// is no longer asked in those words is not answered. Empty: not compared.
+	Key, Digest string
+	// Accept the question, or else decline it.
+	Accept bool
+	// Content of an accepted form, an object. Absent for Confirm: a yes.
+	Content json.RawMessage
+
+	// Effect and Subject of a held effect, instead of Key, and whether it
+	// Happened, with its Result (JSON; what Once returns) if it did.
+	Effect, Subject string
+	Happened        bool
+	Result          json.RawMessage
+}
+
+// Errors of [Server.Decide].
+var (
+	// ErrNoQuestion: there is no such question or held effect, or by may not
+	// settle it. Which of them is not told.
+	ErrNoQuestion = errors.New("nothing of that name waits for you")
+	// ErrSettled: it was settled, has expired, or is asked in other words now.
+	ErrSettled = errors.New("it does not wait for this answer any more")
+	// ErrBadAnswer: the content does not fit the form. Nothing was stored.
+	ErrBadAnswer = errors.New("the answer does not fit the question")
+)
+
+// Decide records what an authenticated person decided, out of band. It returns
+// once the decision would survive power loss; the call then goes on by itself.
+// Errors: ErrNoQuestion, ErrSettled, ErrBadAnswer, or the store's.
+func (s *Server) Decide(ctx context.Context, by Identity, d Decision) error {
+	if by.Subject == "" || s.opts.Store == nil {
+		return ErrNoQuestion
+	}
+	c, err := s.store.Load(ctx, d.CallID)
+	if errors.Is(err, store.ErrNotFound) {
+		return ErrNoQuestion
+	}
+	if err != nil {
+		return err
+	}
+	a := accessTo(c, Reply, by)
+	a.Question, a.Effect = d.Key, d.Effect
+	if err := s.authorize(ctx, a); err != nil {
+		return ErrNoQuestion
+	}
+	actor := by.actor(record.ChannelDecide)
+	if d.Effect != "" {
+		return s.resolve(ctx, c, actor, d)
+	}
+	q := c.Question(d.Key)
+	if q == nil || !q.Who.Allows(actor, c.Owner) {
+		s.engine.Refuse(ctx, c.ID, actor, record.ReasonNotAllowed, d.Key)
+		return ErrNoQuestion
+	}
+	return s.decide(ctx, c, q, actor, d)
+}
+
+func (s *Server) decide(ctx context.Context, c *record.Call, q *record.Question, by record.Actor, d Decision) error {
+	r := record.Responded{WireKey: q.WireKey, Action: record.Decline}
+	if d.Accept {
+		var wrong misfit
+		if r, wrong = decided(q, d.Content); wrong != nil {
+			return fmt.Errorf("%w: %v", ErrBadAnswer, wrong)
+		}
+	}
+	stale := false
+	_, err := s.engine.Change(ctx, c.ID, by, record.NoEpoch, func(c *record.Call) []record.Event {
+		now := c.Question(d.Key)
+		if stale = now == nil || d.Digest != "" && now.Digest != d.Digest; stale {
+			return []record.Event{record.Refused{Reason: record.ReasonUnanswered, Note: d.Key}}
+		}
+		return []record.Event{r}
+	})
+	return settled(err)
+}
+
+// settled turns the law's refusals into what the person is told.
+func settled(err error) error {
+	var refused *record.Refusal
+	switch {
+	case errors.As(err, &refused) && refused.Reason == record.ReasonNotAllowed:
+		return ErrNoQuestion
+	case errors.As(err, &refused) && refused.Reason == record.ReasonSamePerson:
+		return fmt.Errorf("%w: you have answered it; another person is needed", ErrSettled)
+	case errors.As(err, &refused):
+		return fmt.Errorf("%w (%s)", ErrSettled, refused.Reason)
+	}
+	return err
+}
+
+// decided is an acceptance out of band, by the kind that was asked.
+func decided(q *record.Question, content json.RawMessage) (record.Responded, misfit) {
+	switch q.Kind {
+	case record.KindForm:
+		if q.Confirm && len(content) == 0 {
+			content = json.RawMessage(`{"confirm":true}`)
+		}
+		return acceptForm(q, content)
+	case record.KindURL:
+		if len(content) > 0 {
+			var object map[string]any
+			if json.Unmarshal(content, &object) != nil {
+				return record.Responded{}, misfit{"content": "is no object"}
+			}
+		}
+		return record.Responded{WireKey: q.WireKey, Action: record.Accept, Value: content}, nil
+	}
+	g, wrong := readAnswer(q, content)
+	return g.Responded, wrong
+}
+
+// resolve records a person's word on a held effect.
+func (s *Server) resolve(ctx context.Context, c *record.Call, by record.Actor, d Decision) error {
+	if !s.opts.Operators.Allows(by, c.Owner) || !slices.ContainsFunc(c.Effects, func(f record.Effect) bool { return f.Name == d.Effect && f.Subject == d.Subject }) {
+		s.engine.Refuse(ctx, c.ID, by, record.ReasonNotAllowed, d.Effect)
+		return ErrNoQuestion
+	}
+	if len(d.Result) > 0 && !json.Valid(d.Result) {
+		return fmt.Errorf("%w: the result is no JSON", ErrBadAnswer)
+	}
+	_, err := s.engine.Change(ctx, c.ID, by, record.NoEpoch, func(*record.Call) []record.Event {
+		return []record.Event{record.EffectResolved{Name: d.Effect, Subject: d.Subject, Done: d.Happened, Result: d.Result}}
+	})
+	return settled(err)
+}

@@ -1,0 +1,191 @@
+package tallystick
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/tallystick/tallystick/internal/canon"
+	"github.com/tallystick/tallystick/internal/wire"
+	"github.com/tallystick/tallystick/record"
+)
+
+// endpoint is the server as the wire sees it.
+type endpoint Server
+
+// Owns implements [wire.Handler].
+func (e *endpoint) Owns(method, name string) bool {
+	s := (*Server)(e)
+	switch method {
+	case wire.MethodTaskGet, wire.MethodTaskUpdate, wire.MethodTaskCancel:
+		return s.opts.Store != nil
+	case wire.MethodListen:
+		return false
+	}
+	return s.feature(method, name) != nil
+}
+
+// ParamHeaders implements [wire.Handler].
+func (e *endpoint) ParamHeaders(tool string) []wire.ParamHeader {
+	s := (*Server)(e)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.headers[tool]
+}
+
+// Handle implements [wire.Handler].
+func (e *endpoint) Handle(ctx context.Context, r *wire.Request) (*wire.Response, error) {
+	s := (*Server)(e)
+	s.mu.Lock()
+	use := s.use
+	s.mu.Unlock()
+	handle := func(ctx context.Context, q *Request) (json.RawMessage, error) { return s.serve(ctx, q.wire) }
+	for _, m := range slices.Backward(use) {
+		handle = m(handle)
+	}
+	raw, err := handle(ctx, &Request{Method: r.Method, Name: r.Name, Extra: r.Extra, wire: r})
+	if err != nil {
+		return nil, wireError(err)
+	}
+	return &wire.Response{Result: s.signed(raw)}, nil
+}
+
+// wireError passes JSON-RPC errors on; the wire hides all others.
+func wireError(err error) error {
+	var we *wire.Error
+	var je *jsonrpc.Error
+	switch {
+	case errors.As(err, &we):
+		return we
+	case errors.As(err, &je):
+		w := &wire.Error{Code: je.Code, Message: je.Message}
+		if len(je.Data) > 0 {
+			w.Data = je.Data
+		}
+		return w
+	}
+	return err
+}
+
+// signed adds the server's name to a result's _meta.
+func (s *Server) signed(raw json.RawMessage) json.RawMessage {
+	if len(s.serverInfo) == 0 {
+		return raw
+	}
+	var result map[string]json.RawMessage
+	if json.Unmarshal(raw, &result) != nil {
+		return raw
+	}
+	meta := map[string]json.RawMessage{}
+	if m := result["_meta"]; len(m) > 0 && json.Unmarshal(m, &meta) != nil {
+		return raw
+	}
+	if _, ok := meta[mcp.MetaKeyServerInfo]; ok {
+		return raw
+	}
+	meta[mcp.MetaKeyServerInfo] = s.serverInfo
+	result["_meta"], _ = json.Marshal(meta)
+	out, err := json.Marshal(result)
+	if err != nil {
+		return raw
+	}
+	return out
+}
+
+func (s *Server) serve(ctx context.Context, r *wire.Request) (json.RawMessage, error) {
+	switch r.Method {
+	case wire.MethodTaskGet:
+		return s.taskGet(ctx, r)
+	case wire.MethodTaskUpdate:
+		return s.taskUpdate(ctx, r)
+	case wire.MethodTaskCancel:
+		return s.taskCancel(ctx, r)
+	}
+	return s.call(ctx, r)
+}
+
+// call serves one request of a tool, prompt or resource: the first, or a retry.
+func (s *Server) call(ctx context.Context, r *wire.Request) (json.RawMessage, error) {
+	f := s.feature(r.Method, r.Name)
+	if f == nil {
+		return nil, wire.Errorf(wire.CodeInvalidParams, "unknown %s %q", r.Method, r.Name)
+	}
+	id, err := s.identify(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	toolErr, err := f.check(r.Arguments)
+	if err != nil {
+		return nil, err
+	}
+	if toolErr != nil {
+		return toolFailure(toolErr, "", ""), nil
+	}
+	sum, err := canon.Digest(r.Arguments)
+	if err != nil {
+		return nil, wire.Errorf(wire.CodeInvalidParams, "arguments: %v", err)
+	}
+	x := &exchange{
+		s: s, f: f, r: r, id: id, kinds: kindsOf(r.Capabilities), values: context.WithoutCancel(ctx),
+		action: record.Action{Method: r.Method, Name: r.Name, ArgsDigest: sum, Version: f.version},
+	}
+	x.by = id.actor(record.ChannelRound)
+	if r.Legacy {
+		x.by.Channel = record.ChannelLive
+	}
+	if !f.readOnly && id.Subject == "" && !s.opts.AnonymousEffects {
+		s.refused(record.ReasonNotAllowed, id.Tenant)
+		return x.failure(fmt.Errorf("%w: this needs a caller who is known", errNotAllowed), "")
+	}
+	if r.HasRequestState {
+		return x.retry(ctx)
+	}
+	return x.begin(ctx)
+}
+
+// legacy serves a request of a 2025-era session, which comes by way of the SDK.
+func legacy[R any](ctx context.Context, s *Server, r *wire.Request, err error) (*R, error) {
+	if err != nil {
+		return nil, sdkError(err)
+	}
+	if !r.Legacy {
+		return nil, &jsonrpc.Error{Code: wire.CodeInternal, Message: "the server must be served by tallystick's Handler or Transport"}
+	}
+	if !s.isReady() {
+		return nil, &jsonrpc.Error{Code: wire.CodeInternal, Message: "the server is not ready"}
+	}
+	resp, err := (*endpoint)(s).Handle(ctx, r)
+	if err != nil {
+		return nil, sdkError(err)
+	}
+	var members map[string]json.RawMessage
+	raw, _ := resp.Result.(json.RawMessage)
+	if err := json.Unmarshal(raw, &members); err != nil {
+		return nil, err
+	}
+	delete(members, "resultType") // that era knows of none
+	if raw, err = json.Marshal(members); err != nil {
+		return nil, err
+	}
+	res := new(R)
+	return res, json.Unmarshal(raw, res)
+}
+
+// sdkError makes an error that the SDK sends as it is. It hides what the wire
+// hides.
+func sdkError(err error) error {
+	var we *wire.Error
+	if !errors.As(wireError(err), &we) {
+		return &jsonrpc.Error{Code: wire.CodeInternal, Message: "internal error"}
+	}
+	je := &jsonrpc.Error{Code: we.Code, Message: we.Message}
+	if we.Data != nil {
+		je.Data, _ = json.Marshal(we.Data)
+	}
+	return je
+}

@@ -1,0 +1,245 @@
+package tallystick
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tallystick/tallystick/internal/wire"
+	"github.com/tallystick/tallystick/record"
+	"github.com/tallystick/tallystick/store"
+)
+
+// A task is a call as the Tasks extension shows it (CreateTaskResult, and
+// DetailedTask in tasks/get).
+type task struct {
+	ResultType    string                  `json:"resultType,omitempty"`
+	TaskID        string                  `json:"taskId"`
+	Status        string                  `json:"status"`
+	StatusMessage string                  `json:"statusMessage,omitempty"`
+	CreatedAt     string                  `json:"createdAt"`
+	LastUpdatedAt string                  `json:"lastUpdatedAt"`
+	TTLMs         int64                   `json:"ttlMs"`
+	PollMs        int64                   `json:"pollIntervalMs,omitempty"`
+	InputRequests map[string]inputRequest `json:"inputRequests,omitempty"`
+	Result        json.RawMessage         `json:"result,omitempty"`
+	Error         *taskError              `json:"error,omitempty"`
+}
+
+type taskError struct {
+	Code    int64           `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data,omitempty"`
+}
+
+// taskOf is a call as a task, without what only tasks/get shows. Between two
+// commits the run of this process knows how far it is.
+func (s *Server) taskOf(c *record.Call) task {
+	t := task{
+		TaskID: c.ID, Status: "working",
+		CreatedAt: stamp(c.CreatedAt), LastUpdatedAt: stamp(c.UpdatedAt), TTLMs: max(c.TTL().Milliseconds(), 1),
+	}
+	progress := c.Progress
+	if run := s.engine.Live(c.ID); run != nil {
+		progress = run.Progress()
+	}
+	if progress != nil {
+		t.StatusMessage = progress.Message
+	}
+	switch status := c.Status(); status {
+	case record.Completed, record.Failed, record.Cancelled:
+		t.Status = string(status)
+		if status == record.Failed && c.Error != nil {
+			t.StatusMessage = c.Error.Message
+		}
+	case record.Expired:
+		t.Status, t.StatusMessage = "failed", "expired"
+	case record.OutcomeHeld:
+		_, t.StatusMessage, _ = s.words(c)
+	case record.InputRequired:
+		t.StatusMessage = s.awaited(c)
+	}
+	if c.State != record.Ended {
+		t.PollMs = pollAfter(time.Since(c.CreatedAt)).Milliseconds()
+	}
+	return t
+}
+
+// pollAfter grows with the age of the wait. Who polls faster is served.
+func pollAfter(age time.Duration) time.Duration {
+	switch {
+	case age < 10*time.Second:
+		return 500 * time.Millisecond
+	case age < time.Minute:
+		return 2 * time.Second
+	case age < 10*time.Minute:
+		return 5 * time.Second
+	}
+	return 15 * time.Second
+}
+
+// stamp is ISO 8601 in UTC, to the millisecond.
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
+
+func (s *Server) taskCreated(c *record.Call) json.RawMessage {
+	t := s.taskOf(c)
+	t.ResultType = "task"
+	raw, _ := json.Marshal(t)
+	return raw
+}
+
+// detailed is a call as its owner's request may see it now.
+func (s *Server) detailed(c *record.Call, by record.Actor, kinds []record.Kind) task {
+	t := s.taskOf(c)
+	switch c.Status() {
+	case record.Completed:
+		t.Result = c.Result
+	case record.Failed, record.Expired:
+		t.Error = taskErrorOf(c.Error)
+	case record.InputRequired:
+		for _, q := range c.Open() {
+			if q.Who.Allows(by, c.Owner) && slices.Contains(kinds, q.Kind) {
+				if t.InputRequests == nil {
+					t.Status, t.InputRequests = "input_required", map[string]inputRequest{}
+				}
+				t.InputRequests[q.WireKey] = inputRequest{Method: methodOf(q.Kind), Params: q.Request}
+			}
+		}
+	}
+	return t
+}
+
+// taskErrorOf puts the outcome word beside a failed call's error.
+func taskErrorOf(e *record.Error) *taskError {
+	if e == nil {
+		return &taskError{Code: wire.CodeInternal, Message: "failed"}
+	}
+	t := &taskError{Code: e.Code, Message: e.Message, Data: e.Data}
+	if len(e.Data) == 0 && e.Outcome != "" {
+		t.Data, _ = json.Marshal(map[string]string{"outcome": e.Outcome})
+	}
+	return t
+}
+
+// ack is the empty result of tasks/update and tasks/cancel.
+func ack() json.RawMessage { return complete([]byte("{}")) }
+
+// owned loads the task of a request. To everybody but its owner, and to an
+// owner who may not do this any more, it does not exist.
+func (s *Server) owned(ctx context.Context, r *wire.Request, verb Verb) (*record.Call, record.Actor, error) {
+	id, err := s.identify(ctx, r)
+	if err != nil {
+		return nil, record.Actor{}, err
+	}
+	by := id.actor(record.ChannelTask)
+	c, err := s.store.Load(ctx, r.Name)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, by, errNoTask()
+	}
+	if err != nil {
+		return nil, by, err
+	}
+	if c.Owner != by.Principal {
+		s.log.Warn("a task of somebody else was asked for", "call", c.ID, "method", r.Method)
+		s.engine.Refuse(ctx, c.ID, by, "task_of_another_principal", r.Method)
+		return nil, by, errNoTask()
+	}
+	if !c.Task {
+		return nil, by, errNoTask()
+	}
+	if err := s.authorize(ctx, accessTo(c, verb, id)); err != nil {
+		return nil, by, errNoTask()
+	}
+	return c, by, nil
+}
+
+func (s *Server) taskGet(ctx context.Context, r *wire.Request) (json.RawMessage, error) {
+	c, by, err := s.owned(ctx, r, Watch)
+	if err != nil {
+		return nil, err
+	}
+	t := s.detailed(c, by, kindsOf(r.Capabilities))
+	t.ResultType = "complete"
+	return json.Marshal(t)
+}
+
+// taskUpdate records answers. What does not count is acked all the same, as
+// the specification wants it, and on record; an answer that does not fit its
+// question's schema makes the whole update fail, and nothing is stored.
+func (s *Server) taskUpdate(ctx context.Context, r *wire.Request) (json.RawMessage, error) {
+	c, by, err := s.owned(ctx, r, Reply)
+	if err != nil {
+		return nil, err
+	}
+	if r.InputResponses == nil {
+		return nil, wire.Errorf(wire.CodeInvalidParams, "inputResponses is missing")
+	}
+	var answers []given
+	ignored := 0
+	wrong := map[string]misfit{}
+	for _, key := range slices.Sorted(maps.Keys(r.InputResponses)) {
+		q := c.Question(key)
+		if q == nil || q.State != record.Open || !q.Who.Allows(by, c.Owner) {
+			ignored++
+			continue
+		}
+		g, bad := readAnswer(q, r.InputResponses[key])
+		if bad != nil {
+			wrong[key] = bad
+		} else if !g.consent {
+			answers = append(answers, g)
+		}
+	}
+	if len(wrong) > 0 {
+		s.engine.Refuse(ctx, c.ID, by, "answer_does_not_fit", "")
+		return nil, errMisfit(wrong)
+	}
+	if ignored > 0 {
+		s.log.Info("answers that count for nothing were ignored", "call", c.ID, "answers", ignored)
+		reason := record.ReasonNotOpen
+		if c.State == record.Ended {
+			reason = record.ReasonEnded
+		}
+		s.engine.Refuse(ctx, c.ID, by, reason, "")
+	}
+	if len(answers) == 0 {
+		return ack(), nil
+	}
+	return ack(), s.respond(ctx, c.ID, by, answers)
+}
+
+// respond records answers, those of them that still count when they are.
+func (s *Server) respond(ctx context.Context, id string, by record.Actor, answers []given) error {
+	_, err := s.engine.Change(ctx, id, by, record.NoEpoch, func(c *record.Call) []record.Event {
+		var events []record.Event
+		for _, g := range answers {
+			if q := c.Question(g.WireKey); q != nil && q.State == record.Open {
+				events = append(events, g.Responded)
+			}
+		}
+		return events
+	})
+	var refused *record.Refusal
+	if errors.As(err, &refused) || errors.Is(err, store.ErrNotFound) {
+		return nil // late; that is on record
+	}
+	return err
+}
+
+func (s *Server) taskCancel(ctx context.Context, r *wire.Request) (json.RawMessage, error) {
+	c, by, err := s.owned(ctx, r, Stop)
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.engine.Change(ctx, c.ID, by, record.NoEpoch, func(*record.Call) []record.Event {
+		return []record.Event{record.CancelAsked{}}
+	})
+	var refused *record.Refusal
+	if err != nil && !errors.As(err, &refused) {
+		return nil, err
+	}
+	return ack(), nil
+}
