@@ -1,0 +1,161 @@
+// Package faulty is a store that fails at chosen writes, for tests of what a
+// crash there would mean.
+package faulty
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/tallystick/tallystick/record"
+	"github.com/tallystick/tallystick/store"
+)
+
+// ErrKilled is the error of all that a process asks of its store after the
+// write that killed it. It only serves to stop the goroutines of that process.
+var ErrKilled = errors.New("faulty: the process was killed at this write")
+
+// A Fault says what happens at a write. The zero value: nothing special.
+type Fault struct {
+	Err   error // what the caller gets; nil: no fault
+	After bool  // the change is applied all the same
+	Kills bool  // every later use of the store fails with ErrKilled
+}
+
+// The two ways to be killed at a write.
+var (
+	KillBefore = Fault{Err: ErrKilled, Kills: true}              // the change is lost
+	KillAfter  = Fault{Err: ErrKilled, Kills: true, After: true} // it is applied, and the caller never hears
+)
+
+// A Store passes everything to another one, but for the faults of its plan. It
+// stands for one process: make another over the same inner store for the
+// process that comes after the crash.
+type Store struct {
+	inner store.Store
+	plan  func(n int, c record.Change) Fault
+
+	mu     sync.Mutex // held through each Commit, so that n is their order
+	n      int
+	killed chan struct{} // closed by the write that kills
+}
+
+var _ store.Store = (*Store)(nil)
+
+// New asks plan at every Commit what is to happen; n counts them from 1.
+// Renewals, take-overs and purges are not counted: how many there are depends
+// on the time, and to die at one is to die before the next Commit.
+func New(inner store.Store, plan func(n int, c record.Change) Fault) *Store {
+	return &Store{inner: inner, plan: plan, killed: make(chan struct{})}
+}
+
+// Killed is closed once a write has killed the process.
+func (s *Store) Killed() <-chan struct{} { return s.killed }
+
+// Writes is how many Commits there were so far.
+func (s *Store) Writes() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.n
+}
+
+func (s *Store) dead() error {
+	select {
+	case <-s.killed:
+		return ErrKilled
+	default:
+		return nil
+	}
+}
+
+// Commit implements [store.Store].
+func (s *Store) Commit(ctx context.Context, c record.Change) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.dead(); err != nil {
+		return err
+	}
+	s.n++
+	f := s.plan(s.n, c)
+	if f.Err == nil {
+		return s.inner.Commit(ctx, c)
+	}
+	if f.After {
+		// What the store says of it nobody hears.
+		_ = s.inner.Commit(context.WithoutCancel(ctx), c)
+	}
+	if f.Kills {
+		close(s.killed)
+	}
+	return f.Err
+}
+
+// alive runs one use of the inner store. A process that is killed meanwhile
+// hears nothing of it.
+func alive[T any](s *Store, use func() (T, error)) (T, error) {
+	var zero T
+	if err := s.dead(); err != nil {
+		return zero, err
+	}
+	v, err := use()
+	if dead := s.dead(); dead != nil {
+		return zero, dead
+	}
+	return v, err
+}
+
+// Now implements [store.Store].
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	return alive(s, func() (time.Time, error) { return s.inner.Now(ctx) })
+}
+
+// Load implements [store.Store].
+func (s *Store) Load(ctx context.Context, id string) (*record.Call, error) {
+	return alive(s, func() (*record.Call, error) { return s.inner.Load(ctx, id) })
+}
+
+// Mark implements [store.Store].
+func (s *Store) Mark(ctx context.Context, id record.MarkID) (*record.Mark, error) {
+	return alive(s, func() (*record.Mark, error) { return s.inner.Mark(ctx, id) })
+}
+
+// Due implements [store.Store].
+func (s *Store) Due(ctx context.Context, now time.Time, limit int, except []string) (store.Due, error) {
+	return alive(s, func() (store.Due, error) { return s.inner.Due(ctx, now, limit, except) })
+}
+
+// Renew implements [store.Store].
+func (s *Store) Renew(ctx context.Context, holder string, leases []store.LeaseRef, until time.Time) ([]store.LeaseRef, error) {
+	return alive(s, func() ([]store.LeaseRef, error) { return s.inner.Renew(ctx, holder, leases, until) })
+}
+
+// Takeover implements [store.Store].
+func (s *Store) Takeover(ctx context.Context, node, boot string) error {
+	_, err := alive(s, func() (struct{}, error) { return struct{}{}, s.inner.Takeover(ctx, node, boot) })
+	return err
+}
+
+// List implements [store.Store].
+func (s *Store) List(ctx context.Context, f store.Filter) ([]*record.Call, error) {
+	return alive(s, func() ([]*record.Call, error) { return s.inner.List(ctx, f) })
+}
+
+// Audit implements [store.Store].
+func (s *Store) Audit(ctx context.Context, q store.AuditQuery) ([]store.AuditRow, error) {
+	return alive(s, func() ([]store.AuditRow, error) { return s.inner.Audit(ctx, q) })
+}
+
+// Purge implements [store.Store].
+func (s *Store) Purge(ctx context.Context, now time.Time, limit int) (int, error) {
+	return alive(s, func() (int, error) { return s.inner.Purge(ctx, now, limit) })
+}
+
+// Wake implements [store.Store].
+func (s *Store) Wake() <-chan struct{} { return s.inner.Wake() }
+
+// Shared implements [store.Store].
+func (s *Store) Shared() bool { return s.inner.Shared() }
+
+// Close leaves the inner store open: it is the next process's too.
+func (s *Store) Close() error { return nil }
