@@ -52,8 +52,18 @@ func (s *Server) Waiting(ctx context.Context, by Identity) ([]Waiting, error) {
 			return found, err
 		}
 		for _, c := range calls {
-			found = append(found, s.waitingIn(c, actor)...)
 			after = c.ID
+			if len(s.waitingIn(c, actor)) == 0 {
+				continue
+			}
+			full, err := s.store.Load(ctx, c.ID) // with its arguments, as it is now
+			if errors.Is(err, store.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, s.waitingIn(full, actor)...)
 		}
 	}
 	return found, nil

@@ -61,8 +61,8 @@ var tasks = map[string]int{
 	"tasks-mrtr-composition":       2,
 	"tasks-mrtr-input":             4,
 	"tasks-request-headers":        5,
-	"tasks-request-state-removal":  2,
-	"tasks-required-task-error":    2,
+	"tasks-request-state-removal":  3,
+	"tasks-required-task-error":    3,
 	"tasks-status-notifications":   1,
 	"tasks-wire-fields":            4,
 }

@@ -114,7 +114,7 @@ func (e *commitError) Unwrap() error { return e.err }
 // crash before COMMIT has returned leaves none or all of them.
 func (w *writer) commit(batch []*job) ([]error, error) {
 	if err := w.begin(); err != nil {
-		return nil, err
+		return nil, errors.Join(err, w.rollback())
 	}
 	results := make([]error, len(batch))
 	for i, j := range batch {
@@ -151,9 +151,10 @@ func (w *writer) attempt(j *job) (refused, err error) {
 func (w *writer) begin() error {
 	if w.conn != nil {
 		err := w.exec("BEGIN IMMEDIATE")
-		if err == nil || !errors.Is(err, sql.ErrConnDone) && w.rollback() == nil {
+		if err == nil || !errors.Is(err, sql.ErrConnDone) {
 			return err
 		}
+		w.disconnect()
 	}
 	if err := w.connect(context.Background()); err != nil {
 		return err
@@ -164,6 +165,9 @@ func (w *writer) begin() error {
 // rollback ends the transaction, which SQLite may have done already. A
 // connection that cannot even do that is given up; begin makes a new one.
 func (w *writer) rollback() error {
+	if w.conn == nil {
+		return nil
+	}
 	err := w.exec("ROLLBACK")
 	if err != nil && strings.Contains(err.Error(), "no transaction is active") {
 		return nil
@@ -199,10 +203,9 @@ func (w *writer) disconnect() {
 	if w.conn == nil {
 		return
 	}
-	for _, p := range w.stmt {
-		_ = p.Close()
-	}
-	_ = w.conn.Raw(func(any) error { return driver.ErrBadConn }) // makes the pool drop it
+	// The pool drops a bad connection, and closes its statements before it. They
+	// must not be closed here: the driver does not survive it if they come second.
+	_ = w.conn.Raw(func(any) error { return driver.ErrBadConn })
 	_ = w.conn.Close()
 	w.conn, w.stmt = nil, nil
 }

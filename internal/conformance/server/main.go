@@ -1,5 +1,3 @@
-//go:build tallystick_root
-
 // Command server is the fixtures' server of the MCP conformance suite: every
 // tool, prompt and resource that the suite of revision 2026-07-28 asks for, on
 // Tallystick's public API. It has no authentication; keep it on 127.0.0.1.
@@ -11,15 +9,19 @@ import (
 	"flag"
 	"fmt"
 	"log"
+	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/tallystick/tallystick"
-	"github.com/tallystick/tallystick/embedded"
+	"github.com/tallystick/tallystick/seal"
+	"github.com/tallystick/tallystick/store/sqlite"
 )
 
 func main() {
@@ -44,14 +46,25 @@ func run(ctx context.Context, addr, data string) error {
 	addPlainResources(plain)
 	addPlainPrompts(plain)
 
-	// The suite has no tokens, so every caller is anonymous.
-	s, err := embedded.Open(data, plain, &tallystick.Options{AnonymousEffects: true})
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return err
+	}
+	keys, err := seal.OpenOrCreateFile(filepath.Join(data, "keys"))
 	if err != nil {
 		return err
 	}
-	defer s.Close()
-	addRounds(s.Server)
-	addBackground(s.Server)
+	calls, err := sqlite.Open(ctx, sqlite.Options{Path: filepath.Join(data, "calls.db"), Log: slog.Default()})
+	if err != nil {
+		return err
+	}
+	defer calls.Close()
+	// The suite has no tokens, so every caller is anonymous.
+	s, err := tallystick.New(plain, &tallystick.Options{Store: calls, Keys: keys.AEAD(), AnonymousEffects: true})
+	if err != nil {
+		return err
+	}
+	addRounds(s)
+	addBackground(s)
 
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -67,7 +80,7 @@ func run(ctx context.Context, addr, data string) error {
 		defer end() // there is no use in working on without a listener
 		served <- web.Serve(l)
 	}()
-	fmt.Printf("listening on http://%s/mcp\n", l.Addr())
+	go announce(ctx, "http://"+l.Addr().String()+"/mcp")
 
 	ran := s.Run(ctx) // returns when it has drained
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
@@ -77,4 +90,19 @@ func run(ctx context.Context, addr, data string) error {
 		return errors.Join(ran, stopped, err)
 	}
 	return errors.Join(ran, stopped)
+}
+
+// announce says where the server is once it no longer answers that it is not
+// ready.
+func announce(ctx context.Context, url string) {
+	for ctx.Err() == nil {
+		if resp, err := http.Get(url); err == nil {
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusServiceUnavailable {
+				fmt.Println("listening on", url)
+				return
+			}
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
 }

@@ -1,4 +1,4 @@
-//go:build tallystick_root
+//lint:file-ignore SA1019 sampling, roots and logging are deprecated with revision 2026-07-28, and in its suite
 
 package main
 
@@ -80,7 +80,6 @@ func addPlainTools(s *mcp.Server) {
 // logged logs through the session, which drops what the request's logLevel
 // does not ask for.
 func logged(ctx context.Context, req *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
-	//lint:ignore SA1019 deprecated with revision 2026-07-28, and still to be gated
 	err := req.Session.Log(ctx, &mcp.LoggingMessageParams{Level: "info", Data: "the tool ran"})
 	return result(text("Ran.")), nil, err
 }

@@ -1,5 +1,3 @@
-//go:build tallystick_root
-
 package main
 
 import (

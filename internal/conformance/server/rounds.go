@@ -1,4 +1,4 @@
-//go:build tallystick_root
+//lint:file-ignore SA1019 sampling, roots and logging are deprecated with revision 2026-07-28, and in its suite
 
 package main
 
@@ -57,11 +57,20 @@ func addRounds(s *tallystick.Server) {
 	add("test_streaming_elicitation", "Asks for a name.", nil, nil, askName)
 	add("test_tool_with_progress", "Reports how far it is.", nil, nil, countUp)
 	addRegion(s)
+	tallystick.AddPrompt(s, &mcp.Prompt{Name: "test_input_required_result_prompt", Description: "A prompt that asks for its context."}, askContext)
 }
 
 func askName(call *tallystick.Call) (string, error) {
 	form, err := tallystick.Ask[nameForm](call, tallystick.Question{Key: "user_name", Message: "What is your name?"})
 	return "Hello, " + form.Name + "!", err
+}
+
+func askContext(_ context.Context, call *tallystick.Call, _ map[string]string) (*mcp.GetPromptResult, error) {
+	form, err := tallystick.Ask[contextForm](call, tallystick.Question{Key: "user_context", Message: "What is the context?"})
+	if err != nil {
+		return nil, err
+	}
+	return prompt(text("The context is: " + form.Context)), nil
 }
 
 func askModel(call *tallystick.Call) (string, error) {
@@ -100,8 +109,6 @@ func askTwice(call *tallystick.Call) (string, error) {
 }
 
 // sampled asks the client's model.
-//
-//lint:ignore SA1019 deprecated with revision 2026-07-28, and in the suite
 func sampled(call *tallystick.Call, key, ask string) (string, error) {
 	got, err := call.Input(tallystick.Question{Key: key}, &mcp.CreateMessageParams{
 		Messages:  []*mcp.SamplingMessage{{Role: "user", Content: text(ask)}},
@@ -115,8 +122,6 @@ func sampled(call *tallystick.Call, key, ask string) (string, error) {
 }
 
 // rootCount asks the client for its roots.
-//
-//lint:ignore SA1019 deprecated with revision 2026-07-28, and in the suite
 func rootCount(call *tallystick.Call) (int, error) {
 	got, err := call.Input(tallystick.Question{Key: "client_roots"}, &mcp.ListRootsParams{})
 	if err != nil {
