@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -172,8 +171,9 @@ func TestALostConnectionIsReplaced(t *testing.T) {
 	inside(t, func(t *testing.T, s *Store, free func()) {
 		free()
 		err := s.submit(t.Context(), 0, func(w *writer) error {
-			_ = w.conn.Raw(func(any) error { return driver.ErrBadConn })
-			return w.exec("SELECT 1")
+			err := w.do("audit_insert", "lost", "", 0, []byte("{}"))
+			w.disconnect() // as when it could not even roll back
+			return errors.Join(err, errors.New("the connection is lost"))
 		})
 		if err == nil {
 			t.Error("a change without a connection was acknowledged")
@@ -182,6 +182,9 @@ func TestALostConnectionIsReplaced(t *testing.T) {
 			if err := s.Commit(t.Context(), change(id)); err != nil {
 				t.Fatal(err)
 			}
+		}
+		if n := commits(t, s); n != 2 {
+			t.Errorf("%d entries", n)
 		}
 	})
 }

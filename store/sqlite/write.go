@@ -149,15 +149,10 @@ func (w *writer) attempt(j *job) (refused, err error) {
 // begin starts a transaction that may write. IMMEDIATE, since a transaction
 // that turns from reading to writing fails at once if another has written.
 func (w *writer) begin() error {
-	if w.conn != nil {
-		err := w.exec("BEGIN IMMEDIATE")
-		if err == nil || !errors.Is(err, sql.ErrConnDone) {
+	if w.conn == nil {
+		if err := w.connect(context.Background()); err != nil {
 			return err
 		}
-		w.disconnect()
-	}
-	if err := w.connect(context.Background()); err != nil {
-		return err
 	}
 	return w.exec("BEGIN IMMEDIATE")
 }
@@ -203,9 +198,12 @@ func (w *writer) disconnect() {
 	if w.conn == nil {
 		return
 	}
-	// The pool drops a bad connection, and closes its statements before it. They
-	// must not be closed here: the driver does not survive it if they come second.
-	_ = w.conn.Raw(func(any) error { return driver.ErrBadConn })
+	// Statements first: a connection with statements stays open to SQLite, with
+	// its locks, and the driver does not survive closing them after it.
+	for _, p := range w.stmt {
+		_ = p.Close()
+	}
+	_ = w.conn.Raw(func(any) error { return driver.ErrBadConn }) // makes the pool drop it
 	_ = w.conn.Close()
 	w.conn, w.stmt = nil, nil
 }

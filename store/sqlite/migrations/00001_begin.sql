@@ -73,6 +73,12 @@ BEGIN
     SELECT RAISE(ABORT, 'the audit trail is append-only');
 END;
 -- +goose StatementEnd
+-- +goose StatementBegin
+CREATE TRIGGER audit_is_kept BEFORE DELETE ON audit
+BEGIN
+    SELECT RAISE(ABORT, 'the audit trail is append-only');
+END;
+-- +goose StatementEnd
 
 -- How many calls of a tenant have not ended. Kept by the writer in the
 -- transaction that changes a call; no row is none.
