@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -108,7 +109,7 @@ func askTwice(call *tallystick.Call) (string, error) {
 	return who.Name + " likes " + what.Color, err
 }
 
-// sampled asks the client's model.
+// sampled asks the client's model and returns the text it wrote.
 func sampled(call *tallystick.Call, key, ask string) (string, error) {
 	got, err := call.Input(tallystick.Question{Key: key}, &mcp.CreateMessageParams{
 		Messages:  []*mcp.SamplingMessage{{Role: "user", Content: text(ask)}},
@@ -117,8 +118,17 @@ func sampled(call *tallystick.Call, key, ask string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	said, err := json.Marshal(got)
-	return string(said), err
+	message, ok := got.(*mcp.CreateMessageWithToolsResult)
+	if !ok {
+		return "", fmt.Errorf("the model's answer is a %T", got)
+	}
+	var said strings.Builder
+	for _, c := range message.Content {
+		if t, ok := c.(*mcp.TextContent); ok {
+			said.WriteString(t.Text)
+		}
+	}
+	return said.String(), nil
 }
 
 // rootCount asks the client for its roots.
