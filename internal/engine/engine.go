@@ -68,7 +68,8 @@ type Engine struct {
 	holder string // node/boot
 	boot   string
 
-	wake chan struct{} // capacity 1: the loop looks again
+	wake    chan struct{} // capacity 1: the loop looks again
+	dropped chan struct{} // capacity 1: a run is over; the heartbeat may have no more to do
 
 	mu       sync.Mutex
 	runs     map[*Run]struct{}          // live runs that are kept
@@ -107,6 +108,7 @@ func New(o Options) *Engine {
 	return &Engine{
 		Options: o, boot: boot, holder: o.Node + "/" + boot,
 		wake:     make(chan struct{}, 1),
+		dropped:  make(chan struct{}, 1),
 		runs:     map[*Run]struct{}{},
 		tenants:  map[string]int{},
 		active:   map[string]bool{},

@@ -31,6 +31,10 @@ func (e *Engine) drop(r *Run) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.runs, r)
+	select {
+	case e.dropped <- struct{}{}:
+	default:
+	}
 }
 
 // beat renews the leases of all kept runs, in one write, as long as there are
@@ -40,12 +44,21 @@ func (e *Engine) beat() {
 	tick := time.NewTicker(e.Heartbeat)
 	defer tick.Stop()
 	for {
-		<-tick.C
+		beat := false
+		select {
+		case <-tick.C:
+			beat = true
+		case <-e.dropped:
+		}
 		e.mu.Lock()
 		if len(e.runs) == 0 {
 			e.beating = false
 			e.mu.Unlock()
 			return
+		}
+		if !beat {
+			e.mu.Unlock()
+			continue
 		}
 		runs := make([]*Run, 0, len(e.runs))
 		for r := range e.runs {
