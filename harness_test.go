@@ -246,6 +246,9 @@ func (c caller) try(ctx context.Context, method, name string, more map[string]an
 		params["name"] = name
 	}
 	for k, v := range more {
+		if m, ok := v.(map[string]any); v == nil || ok && m == nil {
+			continue
+		}
 		if k == "_meta" {
 			for mk, mv := range v.(map[string]any) {
 				meta[mk] = mv
@@ -304,13 +307,13 @@ func parseReply(status int, contentType string, raw []byte) (reply, error) {
 	return r, nil
 }
 
-func (c caller) call(tool string, args any) reply {
+func (c caller) call(tool string, args map[string]any) reply {
 	c.d.t.Helper()
 	return c.send("tools/call", tool, map[string]any{"arguments": args})
 }
 
 // retry answers a round.
-func (c caller) retry(tool string, args any, state string, answers map[string]any) reply {
+func (c caller) retry(tool string, args map[string]any, state string, answers map[string]any) reply {
 	c.d.t.Helper()
 	return c.send("tools/call", tool, map[string]any{"arguments": args, "requestState": state, "inputResponses": answers})
 }

@@ -28,10 +28,10 @@ func (e Voided) apply(d *decision) error {
 		return &Refusal{Reason: ReasonNotOpen, Key: e.WireKey}
 	}
 	answered := len(q.Answers) > 0
-	if answered && d.c.voids(q.Key)+1 >= maxVoids {
+	q.State = Void
+	if answered && d.c.voids(q.Key) >= maxVoids {
 		return &Refusal{Reason: ReasonUnstable, Key: q.Key}
 	}
-	q.State = Void
 	d.note("voided", func(a *Entry) {
 		a.Key, a.Digest = q.WireKey, q.Digest
 		if answered {
