@@ -9,19 +9,16 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/tallystick/tallystick"
-	"github.com/tallystick/tallystick/seal"
-	"github.com/tallystick/tallystick/store/sqlite"
+	"github.com/tallystick/tallystick/embedded"
 )
 
 func main() {
@@ -46,25 +43,14 @@ func run(ctx context.Context, addr, data string) error {
 	addPlainResources(plain)
 	addPlainPrompts(plain)
 
-	if err := os.MkdirAll(data, 0o700); err != nil {
-		return err
-	}
-	keys, err := seal.OpenOrCreateFile(filepath.Join(data, "keys"))
-	if err != nil {
-		return err
-	}
-	calls, err := sqlite.Open(ctx, sqlite.Options{Path: filepath.Join(data, "calls.db"), Log: slog.Default()})
-	if err != nil {
-		return err
-	}
-	defer calls.Close()
 	// The suite has no tokens, so every caller is anonymous.
-	s, err := tallystick.New(plain, &tallystick.Options{Store: calls, Keys: keys.AEAD(), AnonymousEffects: true})
+	s, err := embedded.Open(data, plain, &tallystick.Options{AnonymousEffects: true})
 	if err != nil {
 		return err
 	}
-	addRounds(s)
-	addBackground(s)
+	defer s.Close()
+	addRounds(s.Server)
+	addBackground(s.Server)
 
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

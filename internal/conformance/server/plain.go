@@ -35,7 +35,8 @@ func audio() *mcp.AudioContent {
 
 func text(s string) *mcp.TextContent { return &mcp.TextContent{Text: s} }
 
-func embedded(uri, s string) *mcp.EmbeddedResource {
+// inside puts a text resource into an answer.
+func inside(uri, s string) *mcp.EmbeddedResource {
 	return &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: uri, MIMEType: "text/plain", Text: s}}
 }
 
@@ -53,9 +54,9 @@ func addPlainTools(s *mcp.Server) {
 		{"test_simple_text", "Answers with text.", []mcp.Content{text("Plain text, for testing.")}},
 		{"test_image_content", "Answers with an image.", []mcp.Content{image()}},
 		{"test_audio_content", "Answers with a sound.", []mcp.Content{audio()}},
-		{"test_embedded_resource", "Answers with a resource inside.", []mcp.Content{embedded("test://embedded", "An embedded resource.")}},
+		{"test_embedded_resource", "Answers with a resource inside.", []mcp.Content{inside("test://embedded", "An embedded resource.")}},
 		{"test_multiple_content_types", "Answers with text, an image and a resource.", []mcp.Content{
-			text("Text, and more."), image(), embedded("test://embedded-too", "Another embedded resource."),
+			text("Text, and more."), image(), inside("test://embedded-too", "Another embedded resource."),
 		}},
 	} {
 		mcp.AddTool(s, &mcp.Tool{Name: tool.name, Description: tool.description},

@@ -56,7 +56,7 @@ func addPlainPrompts(s *mcp.Server) {
 		Name: "test_prompt_with_embedded_resource", Description: "A prompt with a resource inside.",
 		Arguments: []*mcp.PromptArgument{{Name: "resourceUri", Description: "Which resource.", Required: true}},
 	}, func(_ context.Context, req *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-		return prompt(embedded(req.Params.Arguments["resourceUri"], "An embedded resource."), text("Please look at the resource.")), nil
+		return prompt(inside(req.Params.Arguments["resourceUri"], "An embedded resource."), text("Please look at the resource.")), nil
 	})
 	s.AddPrompt(&mcp.Prompt{Name: "test_prompt_with_image", Description: "A prompt with an image."},
 		func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
