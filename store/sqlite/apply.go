@@ -122,10 +122,13 @@ func (w *writer) check(p *row.Change, old *found, now int64) error {
 func (w *writer) insert(p *row.Change) error {
 	a := p.After
 	tenant := row.Text(a.Owner.Tenant)
-	var n int64
-	err := w.stmt["call_insert"].QueryRowContext(context.Background(),
+	r, err := w.stmt["call_insert"].ExecContext(context.Background(),
 		row.Text(a.ID), tenant, row.Nanos(a.CreatedAt), string(a.State), p.Open, p.Live, p.Version+1, a.Epoch,
-		row.Text(a.Lease.Holder), orNull(row.Nanos(a.Lease.Until)), orNull(p.Due), p.Doc).Scan(&n)
+		row.Text(a.Lease.Holder), orNull(row.Nanos(a.Lease.Until)), orNull(p.Due), p.Doc)
+	if err != nil {
+		return err
+	}
+	n, err := r.LastInsertId() // calls.n
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/url"
@@ -44,6 +45,7 @@ func openDB(path, txlock string, connections int, pragmas ...string) (*sql.DB, e
 		"cell_size_check(1)",           // damaged pages are found when read
 		"temp_store(2)",                // memory: arguments and answers stay out of /tmp
 		"secure_delete(fast)",          // purged content is overwritten where that is free
+		"wal_autocheckpoint(4000)",     // 16 MB: fewer fsyncs
 		"journal_size_limit(67108864)", // a WAL that has grown shrinks again
 	}, pragmas...)
 	dsn := url.URL{Scheme: "file", Path: name, RawQuery: q.Encode()}
@@ -68,6 +70,9 @@ func (s *Store) migrate(ctx context.Context) error {
 	if err := s.quickCheck(ctx); err != nil {
 		return err
 	}
+	if err := s.foreign(ctx); err != nil {
+		return err
+	}
 	p, err := provider(s.write)
 	if err != nil {
 		return err
@@ -82,6 +87,18 @@ func (s *Store) migrate(ctx context.Context) error {
 	done, err := p.Up(ctx)
 	for _, m := range done {
 		s.log.InfoContext(ctx, "store schema brought up to date", "version", m.Source.Version, "took", m.Duration)
+	}
+	return err
+}
+
+// foreign refuses a database that another program has made: a mistaken path
+// must not put tables into it.
+func (s *Store) foreign(ctx context.Context) error {
+	var tables, ours int
+	err := s.write.QueryRowContext(ctx,
+		"SELECT count(*), count(*) FILTER (WHERE name = 'goose_db_version') FROM sqlite_schema").Scan(&tables, &ours)
+	if err == nil && tables > 0 && ours == 0 {
+		err = errors.New("it is the database of another program; give another path")
 	}
 	return err
 }

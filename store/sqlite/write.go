@@ -124,7 +124,7 @@ func (w *writer) commit(batch []*job) ([]error, error) {
 		}
 		results[i] = refused
 	}
-	if err := w.exec("COMMIT"); err != nil {
+	if err := w.do("commit"); err != nil {
 		return nil, errors.Join(&commitError{err}, w.rollback())
 	}
 	return results, nil
@@ -132,18 +132,18 @@ func (w *writer) commit(batch []*job) ([]error, error) {
 
 // attempt does one job. A refusal undoes what the job has done, and only that.
 func (w *writer) attempt(j *job) (refused, err error) {
-	if err := w.exec("SAVEPOINT job"); err != nil {
+	if err := w.do("job_begin"); err != nil {
 		return nil, err
 	}
 	err = j.do(w)
 	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrQuota) {
 		refused = err
-		err = w.exec("ROLLBACK TO job")
+		err = w.do("job_undo")
 	}
 	if err != nil {
 		return nil, err
 	}
-	return refused, w.exec("RELEASE job")
+	return refused, w.do("job_end")
 }
 
 // begin starts a transaction that may write. IMMEDIATE, since a transaction
@@ -154,7 +154,7 @@ func (w *writer) begin() error {
 			return err
 		}
 	}
-	return w.exec("BEGIN IMMEDIATE")
+	return w.do("begin")
 }
 
 // rollback ends the transaction, which SQLite may have done already. A
@@ -163,7 +163,7 @@ func (w *writer) rollback() error {
 	if w.conn == nil {
 		return nil
 	}
-	err := w.exec("ROLLBACK")
+	err := w.do("rollback")
 	if err != nil && strings.Contains(err.Error(), "no transaction is active") {
 		return nil
 	}
@@ -171,11 +171,6 @@ func (w *writer) rollback() error {
 		w.s.log.Error("store: giving up a connection", "error", err)
 		w.disconnect()
 	}
-	return err
-}
-
-func (w *writer) exec(sql string) error {
-	_, err := w.conn.ExecContext(context.Background(), sql)
 	return err
 }
 

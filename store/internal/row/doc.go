@@ -85,7 +85,7 @@ func readString(d *jsontext.Decoder) (string, error) {
 
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
-	if err := json.MarshalWrite(&b, v, json.WithMarshalers(marshalers)); err != nil {
+	if err := json.MarshalWrite(&b, v, json.WithMarshalers(marshalers), json.OmitZeroStructFields(true)); err != nil {
 		return nil, hush(err)
 	}
 	if b.Len() > MaxDoc {

@@ -1,0 +1,2 @@
+-- Makes a batch durable: returns after fsync.
+COMMIT

@@ -1,0 +1,2 @@
+-- Inside begin, around each change.
+SAVEPOINT job

@@ -1,0 +1,2 @@
+-- Ends a change, be it undone or not.
+RELEASE job
