@@ -39,35 +39,48 @@ type Store interface {
 	// Load returns a call as last committed, with its version, lease,
 	// arguments and result, or ErrNotFound.
 	Load(ctx context.Context, id string) (*record.Call, error)
-	// Mark returns a mark, or ErrNotFound. A mark past its Until is not found.
+	// Mark returns a mark, or ErrNotFound. A mark past its Until, that moment
+	// included, is not found, and binds no change.
 	Mark(ctx context.Context, id record.MarkID) (*record.Mark, error)
 
 	// Commit applies one change whole or not at all, and returns once it would
 	// survive power loss. Errors: ErrConflict (version, epoch, lapsed lease, or
-	// a mark of another call), ErrQuota, ErrFull. After any other error it is
-	// not known whether the change was applied.
+	// a mark of another call), ErrQuota, ErrFull; a conflict goes before the
+	// quota. After any other error it is not known whether the change was
+	// applied. If ctx ends while the change still waits for its turn, it is not
+	// applied; after that Commit returns only once it is known what came of it.
+	//
+	// The call's new version is c.Version + 1, whatever After says. While a run
+	// goes on (After is Running at the epoch that is stored) the lease stays
+	// the one that is stored, which may have been renewed meanwhile; any other
+	// change writes After's.
 	Commit(ctx context.Context, c record.Change) error
 
 	// Due returns ids of calls that want looking at by now, earliest first, at
 	// most limit of each kind: ready (a worker may take them; those of the
 	// tenants in except left out) and overdue (a deadline, question, lease or
-	// retention has passed). next is when the first of the others is due; zero
-	// when none ever is.
+	// retention has passed). Next is when the first call that is not due by now
+	// will be; zero when none ever is. It says nothing of calls that are due
+	// already and were left off, by the limit or as a tenant's in except.
 	Due(ctx context.Context, now time.Time, limit int, except []string) (Due, error)
 
 	// Renew extends the leases that holder has on these calls, each if it still
-	// runs at that epoch, and returns those that were extended.
+	// runs at that epoch, and returns those that were extended. A lease that is
+	// over stays over, since whoever saw that may be taking the call; none is
+	// shortened.
 	Renew(ctx context.Context, holder string, leases []LeaseRef, until time.Time) ([]LeaseRef, error)
 	// Takeover says that node has started anew: leases of its earlier holders
 	// (whose name is node + "/" + anything but boot) are over at once. In a
 	// store that is not Shared all other holders' leases are.
 	Takeover(ctx context.Context, node, boot string) error
 
-	// List returns calls of a tenant, oldest first, at most f.Limit.
+	// List returns calls of a tenant, oldest first, at most f.Limit, without
+	// their arguments and results: those may be megabytes each. ErrNotFound: the
+	// call f.After is gone, and with it the place to go on from.
 	List(ctx context.Context, f Filter) ([]*record.Call, error)
 	// Audit returns entries after the one with that sequence number (0: from
 	// the start), oldest first, at most limit. call and tenant, if not empty,
-	// narrow it.
+	// narrow it. Numbers rise in the order of the commits, from 1.
 	Audit(ctx context.Context, q AuditQuery) ([]AuditRow, error)
 
 	// Purge deletes marks past their Until, at most limit, and returns how many.
@@ -75,9 +88,12 @@ type Store interface {
 
 	// Wake returns a channel that receives, without blocking the store, when
 	// another process may have changed something. Nil when there is no other.
+	// Each call makes a channel: an engine asks once.
 	Wake() <-chan struct{}
 	// Shared reports whether several processes may have it open.
 	Shared() bool
+	// Close waits for what is being written; everything else, then and
+	// afterwards, gets ErrClosed.
 	Close() error
 }
 
