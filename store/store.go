@@ -88,7 +88,8 @@ type Store interface {
 
 	// Wake returns a channel that receives, without blocking the store, when
 	// another process may have changed something. Nil when there is no other.
-	// Each call makes a channel: an engine asks once.
+	// It serves one wait, of any number of goroutines: take it before looking
+	// at the store, or what changes between the look and the wait is missed.
 	Wake() <-chan struct{}
 	// Shared reports whether several processes may have it open.
 	Shared() bool

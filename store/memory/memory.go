@@ -25,8 +25,8 @@ import (
 type Options struct {
 	// Now is the store's clock; nil: time.Now.
 	Now func() time.Time
-	// Shared says that engines with holders of different nodes use the store:
-	// each call of Wake then makes a channel, and Takeover looks at the node.
+	// Shared says that engines of different nodes use the store: Wake then tells
+	// of every change, and Takeover looks at the node.
 	Shared bool
 }
 
@@ -35,14 +35,14 @@ type Store struct {
 	now    func() time.Time
 	shared bool
 
-	mu     sync.Mutex // guards all below
-	calls  map[string]*call
-	live   map[string]int // calls that have not ended, by tenant
-	marks  map[record.MarkID]record.Mark
-	audit  []entry
-	opened int64 // calls so far, for their order
-	wakes  []chan struct{}
-	closed bool
+	mu      sync.Mutex // guards all below
+	calls   map[string]*call
+	live    map[string]int // calls that have not ended, by tenant
+	marks   map[record.MarkID]record.Mark
+	audit   []entry
+	opened  int64         // calls so far, for their order
+	changed chan struct{} // closed by the next change
+	closed  bool
 }
 
 type call struct {
@@ -76,7 +76,8 @@ func New(o Options) *Store {
 	}
 	return &Store{
 		now: o.Now, shared: o.Shared,
-		calls: map[string]*call{}, live: map[string]int{}, marks: map[record.MarkID]record.Mark{},
+		changed: make(chan struct{}),
+		calls:   map[string]*call{}, live: map[string]int{}, marks: map[record.MarkID]record.Mark{},
 	}
 }
 
@@ -273,26 +274,22 @@ func (k *call) dues() []int64 {
 	return at
 }
 
-// Wake implements [store.Store]. In a shared store every call makes a channel
-// of its own: each engine asks once.
+// Wake implements [store.Store]: in a shared store, the channel is closed by
+// the next change, by whichever engine.
 func (s *Store) Wake() <-chan struct{} {
 	if !s.shared {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := make(chan struct{}, 1)
-	s.wakes = append(s.wakes, c)
-	return c
+	return s.changed
 }
 
-// wake tells every engine that something has changed.
+// wake tells whoever waits that something has changed.
 func (s *Store) wake() {
-	for _, c := range s.wakes {
-		select {
-		case c <- struct{}{}:
-		default: // it has yet to look anyway
-		}
+	if s.shared {
+		close(s.changed)
+		s.changed = make(chan struct{})
 	}
 }
 
