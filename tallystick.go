@@ -103,6 +103,7 @@ type Limits struct {
 	Nesting        int           // of JSON: 64
 	LiveCalls      int           // kept calls of one tenant that have not ended: 10 000
 	Lease          time.Duration // of a run: 10 s, renewed every third of it
+	Grace          time.Duration // for a handler to return once its context has ended: 5 s
 }
 
 func (l Limits) withDefaults() Limits {
@@ -122,6 +123,7 @@ func (l Limits) withDefaults() Limits {
 	dur(&l.InlineWait, 20*time.Second)
 	dur(&l.Drain, 30*time.Second)
 	dur(&l.Lease, 10*time.Second)
+	dur(&l.Grace, 5*time.Second)
 	num(&l.Rounds, 10)
 	num(&l.OpenQuestions, 16)
 	num(&l.StateBytes, 16<<10)
@@ -219,7 +221,7 @@ func New(s *mcp.Server, opts *Options) (*Server, error) {
 	srv.engine = engine.New(engine.Options{
 		Store: srv.store, Handle: srv.execute, MayRun: srv.mayRun, MayAct: srv.mayAct, Log: o.Log,
 		Node: o.Node, Workers: o.Workers, PerTenant: o.WorkersPerTenant,
-		Lease: srv.limits.Lease, Heartbeat: srv.limits.Lease / 3, Drain: srv.limits.Drain,
+		Lease: srv.limits.Lease, Heartbeat: srv.limits.Lease / 3, Drain: srv.limits.Drain, Grace: srv.limits.Grace,
 	})
 	srv.discover()
 	if o.Store != nil {

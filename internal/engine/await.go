@@ -16,7 +16,7 @@ func (e *Engine) notify(c *record.Call) {
 	e.mu.Lock()
 	watchers := slices.Clone(e.watchers[c.ID])
 	due := c.Due()
-	sooner := !due.IsZero() && (e.next.IsZero() || due.Before(e.next))
+	sooner := c.State == record.Ready || !due.IsZero() && (e.next.IsZero() || due.Before(e.next))
 	var runs []*Run
 	for r := range e.runs {
 		if r.id == c.ID {

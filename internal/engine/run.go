@@ -64,6 +64,7 @@ type Run struct {
 	relied   []record.Reliance
 	begun    bool // an effect has started: the client's leaving ends nothing
 	left     bool // the client has left before that
+	gone     bool // the handler did not return when told to, and was left behind
 	over     bool
 	reported *record.Progress // not yet committed
 	effects  map[string]*sync.Mutex
@@ -167,7 +168,9 @@ func (r *Run) Do() End {
 	r.e.wg.Add(1)
 	go func() {
 		defer r.e.wg.Done()
-		done <- r.execute()
+		end := r.execute()
+		done <- end
+		r.late(end)
 	}()
 	var timeout <-chan time.Time
 	if budget > 0 {
@@ -193,6 +196,9 @@ func (r *Run) Do() End {
 				grace.Reset(r.e.Grace) // it settles or its lease ends
 				continue
 			}
+			r.mu.Lock()
+			r.gone = true
+			r.mu.Unlock()
 			return End{Error: &record.Error{Code: codeInternal, Message: context.Cause(r.ctx).Error(), Outcome: "timeout"}}
 		}
 	}
@@ -393,12 +399,46 @@ func (r *Run) Keep(ctx context.Context) error {
 	return r.commit(ctx, func(*record.Call) []record.Event { return nil })
 }
 
+// late puts the end of a handler that was left behind on record. It changes
+// nothing: its run is over.
+func (r *Run) late(end End) {
+	r.mu.Lock()
+	gone := r.gone
+	r.mu.Unlock()
+	if gone {
+		r.tooLate(end)
+	}
+}
+
+// tooLate offers the law an end that it will refuse, so that the refusal is on
+// record.
+func (r *Run) tooLate(end End) {
+	if end.Pending || !r.IsKept() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), r.e.Lease)
+	defer cancel()
+	_, err := r.e.Change(ctx, r.id, r.by, r.epoch, func(*record.Call) []record.Event {
+		return []record.Event{record.Finished{Result: end.Result, Error: end.Error, ToolError: end.ToolError}}
+	})
+	var refused *record.Refusal
+	if err != nil && !errors.As(err, &refused) {
+		r.e.Log.Warn("a late end could not be put on record", "call", r.id, "err", err)
+	}
+}
+
 // Settle ends a run that no client waits for.
 func (r *Run) Settle(ctx context.Context, end End) error {
 	var err error
 	switch {
 	case r.lease.Err() != nil:
 		r.Close()
+		r.mu.Lock()
+		gone := r.gone
+		r.mu.Unlock()
+		if !gone { // else its real end is still to come
+			r.tooLate(end)
+		}
 		return ErrLost
 	case end.Pending:
 		_, err = r.Put(ctx, &record.Paused{})
