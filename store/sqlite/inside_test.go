@@ -263,6 +263,21 @@ func TestTheAuditTrailIsAppendOnly(t *testing.T) {
 	})
 }
 
+func TestATenantWithoutLiveCallsTakesNoSpace(t *testing.T) {
+	inside(t, func(t *testing.T, s *Store, free func()) {
+		free()
+		for _, c := range []record.Change{change("a"), change("b"), {ID: "a", Version: 1, Remove: true}, {ID: "b", Version: 1, After: &record.Call{ID: "b", State: record.Ended}}} {
+			if err := s.Commit(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var n int
+		if err := s.reads.QueryRow("SELECT count(*) FROM tenants").Scan(&n); err != nil || n != 0 {
+			t.Errorf("%d tenants, %v", n, err)
+		}
+	})
+}
+
 func TestAnOldSQLiteIsRefused(t *testing.T) {
 	for version, ok := range map[string]bool{"3.51.3": true, "3.52.0": true, "4.0.0": true, "3.51.2": false, "3.9.9": false, "2.99.99": false, "": false, "x": false} {
 		if err := checkVersion(version); (err == nil) != ok {

@@ -38,6 +38,8 @@ var leases = map[string]func(*fixture){
 		same(x, "version", x.load("c").Version, stale.Version)
 		got := x.keep(stale)
 		same(x, "lease", got.Lease, record.Lease{Holder: "h", Until: until})
+		got.Lease = record.Lease{} // whoever read it without
+		same(x, "lease", x.keep(got).Lease, record.Lease{Holder: "h", Until: until})
 	},
 	"ANewEpochBringsItsLease": func(x *fixture) {
 		c := x.keep(x.call("c", x.running("h")))
