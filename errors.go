@@ -15,17 +15,17 @@ var (
 	// ErrPending: nobody has answered yet. Return it (or nil).
 	ErrPending = engine.ErrPending
 	// ErrDeclined: a person said no.
-	ErrDeclined = errors.New("declined")
+	ErrDeclined = errors.New("declined: the person who was asked said no")
 	// ErrDismissed: a person closed the question without an answer.
-	ErrDismissed = errors.New("dismissed without an answer")
+	ErrDismissed = errors.New("dismissed: the question was closed without an answer; calling again asks again")
 	// ErrExpired: nobody answered in time; calling again asks again.
-	ErrExpired = errors.New("expired")
+	ErrExpired = errors.New("expired: nobody answered in time; calling again asks again")
 	// ErrDone: the effect was done before, for another owner of its subject.
-	ErrDone = errors.New("already done")
+	ErrDone = errors.New("already done, by another call that is not yours")
 	// ErrBusy: another call is doing the effect.
-	ErrBusy = errors.New("being done by another call")
+	ErrBusy = errors.New("another call is doing it; call again later")
 	// ErrHeld: an effect started and nobody knows whether it happened.
-	ErrHeld = errors.New("it is not known whether it happened; a person has to find out")
+	ErrHeld = errors.New("held: it is not known whether it happened; a person has to find out, do not try it again")
 	// ErrCancelled: the call was asked to stop.
 	ErrCancelled = engine.ErrCancelled
 )

@@ -71,7 +71,7 @@ func (x *exchange) opening(now time.Time) record.Opened {
 		Call: &record.Call{
 			ID: newID(), Owner: x.id.principal(), Roles: x.id.Roles, Scopes: x.id.Scopes,
 			Action: x.action, Args: x.r.Arguments, Kinds: x.kinds,
-			Deadline: now.Add(deadline), Retention: x.s.limits.Retention, MaxRuns: x.f.MaxRuns,
+			CreatedAt: now, Deadline: now.Add(deadline), Retention: x.s.limits.Retention, MaxRuns: x.f.MaxRuns,
 		},
 	}
 }

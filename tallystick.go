@@ -327,6 +327,9 @@ func (s *Server) Run(ctx context.Context) error {
 		return errors.New("tallystick: Server.Run was called twice")
 	}
 	if err := s.start(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // told to stop before it had begun
+		}
 		return err
 	}
 	close(s.ready)

@@ -135,7 +135,9 @@ func TestWaysOfWaitingForAURL(t *testing.T) {
 func TestWaysOfWaitingAsATask(t *testing.T) {
 	d := newDesk(t, setup{tools: func(d *desk) {
 		tallystick.AddTool(d.srv, &mcp.Tool{Name: "need"}, &tallystick.ToolOptions{Task: tallystick.TaskRequired},
-			func(context.Context, *tallystick.Call, struct{}) (*mcp.CallToolResult, any, error) { return nil, nil, nil })
+			func(context.Context, *tallystick.Call, struct{}) (*mcp.CallToolResult, any, error) {
+				return nil, nil, nil
+			})
 		tallystick.AddTool(d.srv, &mcp.Tool{Name: "asks"}, &tallystick.ToolOptions{Task: tallystick.TaskOptional},
 			func(_ context.Context, call *tallystick.Call, _ struct{}) (*mcp.CallToolResult, any, error) {
 				return nil, nil, call.Confirm(tallystick.Question{Key: "q", Message: "?"})
@@ -398,4 +400,3 @@ func TestPromptsAndResourcesAsk(t *testing.T) {
 		t.Errorf("2025 era resource: %+v, %v", res, err)
 	}
 }
-

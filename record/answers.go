@@ -7,6 +7,7 @@ func (e Asked) apply(d *decision) error {
 	if !ValidKey(q.Key) {
 		return &Refusal{Reason: ReasonUnknownKey, Key: q.Key}
 	}
+	q.Digest = q.Sum()
 	if look := c.Look(q.Key, q.Digest); look.Found != nil || look.Stale != nil {
 		return &Refusal{Reason: ReasonWrongState, Key: q.Key}
 	}
@@ -24,7 +25,7 @@ func (e Asked) apply(d *decision) error {
 
 func (e Voided) apply(d *decision) error {
 	q := d.c.Question(e.WireKey)
-	if q == nil || q.State == Void || q.Spent {
+	if q == nil || q.State == Void || q.State == Lapsed || q.Spent {
 		return &Refusal{Reason: ReasonNotOpen, Key: e.WireKey}
 	}
 	answered := len(q.Answers) > 0
@@ -53,22 +54,32 @@ func (e Responded) apply(d *decision) error {
 	if q.State != Open {
 		return &Refusal{Reason: ReasonNotOpen, Key: e.WireKey}
 	}
+	if !c.CancelledAt.IsZero() {
+		return &Refusal{Reason: ReasonCancelled, Key: e.WireKey}
+	}
 	if !d.now.Before(q.Expires) || !d.now.Before(c.Deadline) {
 		return &Refusal{Reason: ReasonDeadline, Key: e.WireKey}
 	}
 	if !q.Who.Allows(d.by, c.Owner) {
 		return &Refusal{Reason: ReasonNotAllowed, Key: e.WireKey}
 	}
-	if slices.ContainsFunc(q.Answers, func(a Answer) bool { return a.By.SamePerson(d.by.Principal) }) {
+	again := func(a Answer) bool { return a.By.SamePerson(d.by.Principal) || a.By.Principal == d.by.Principal }
+	if slices.ContainsFunc(q.Answers, again) {
 		return &Refusal{Reason: ReasonSamePerson, Key: e.WireKey}
 	}
-	q.Answers = append(q.Answers, Answer{By: d.by, At: d.now, Action: e.Action, Value: e.Value})
-	switch {
-	case e.Action == Decline:
+	a := Answer{By: d.by, At: d.now, Action: e.Action}
+	switch e.Action {
+	case Accept:
+		a.Value = e.Value
+	case Decline:
 		q.State = Declined
-	case e.Action == Dismiss:
+	case Dismiss:
 		q.State = Dismissed
-	case q.Accepts() >= q.Who.Needed():
+	default:
+		return &Refusal{Reason: ReasonWrongState, Key: e.WireKey}
+	}
+	q.Answers = append(q.Answers, a)
+	if q.State == Open && q.Accepts() >= q.Who.Needed() {
 		q.State = Answered
 	}
 	d.note("answered", func(a *Entry) {

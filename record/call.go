@@ -336,6 +336,7 @@ func (c *Call) clone() *Call {
 	}
 	d.Effects = slices.Clone(c.Effects)
 	for i := range d.Effects {
+		d.Effects[i].Relied = slices.Clone(d.Effects[i].Relied)
 		d.Effects[i].Evidence = slices.Clone(d.Effects[i].Evidence)
 	}
 	if c.Progress != nil {

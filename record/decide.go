@@ -117,7 +117,10 @@ func (d *decision) refusal(c *Call, err error) (Change, error) {
 
 // entry begins an audit entry of the call as it is now.
 func (d *decision) entry(event string) Entry {
-	return Entry{At: d.now, Call: d.c.ID, Tenant: d.c.Owner.Tenant, Event: event, By: d.by, Epoch: d.c.Epoch, Round: d.c.Round}
+	return Entry{
+		At: d.now, Call: d.c.ID, Tenant: d.c.Owner.Tenant, Event: event, By: d.by, Epoch: d.c.Epoch, Round: d.c.Round,
+		Stored: d.by.Channel == ChannelRun, // a run has its owner's roles from the call
+	}
 }
 
 // note adds an audit entry, which is what makes a change a change.

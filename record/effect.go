@@ -27,6 +27,7 @@ type Effect struct {
 	EndedAt    time.Time   `json:"endedAt,omitzero"`
 	Result     []byte      `json:"result,omitempty"` // JSON, when Done
 	Shared     bool        `json:"shared,omitempty"` // done by another call of the same owner
+	Relied     []string    `json:"relied,omitempty"` // wire keys of the answers it has spent, unless Undone
 	Evidence   []Evidence  `json:"evidence,omitempty"`
 }
 

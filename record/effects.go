@@ -1,5 +1,7 @@
 package record
 
+import "slices"
+
 // apply starts an effect, or says why it may not start. The conditions are
 // those of one write: the run is current and its lease unexpired (see admit),
 // nothing is cancelled or expired, and every answer the run has acted on still
@@ -21,20 +23,20 @@ func (e EffectBegan) apply(d *decision) error {
 		case EffectDone:
 			return &Refusal{Reason: ReasonDone, Key: name}
 		case EffectStarted:
-			if f.Epoch == c.Epoch && !f.Repeatable {
+			if !f.Repeatable {
 				return &Refusal{Reason: ReasonInFlight, Key: name}
 			}
 		}
 	}
-	if err := d.spend(e.Relied); err != nil {
-		return err
-	}
-	if m := e.Mark; e.Subject != "" && m != nil && m.Call != c.ID {
-		return e.foreign(d, m)
-	}
 	if f == nil {
 		c.Effects = append(c.Effects, Effect{Name: e.Name, Subject: e.Subject, Key: EffectKey(c, e.Name, e.Subject)})
 		f = &c.Effects[len(c.Effects)-1]
+	}
+	if err := d.spend(f, e.Relied); err != nil {
+		return err
+	}
+	if m := e.Mark; e.Subject != "" && m != nil && m.Call != c.ID {
+		return e.foreign(d, f, m)
 	}
 	f.Repeatable = e.Repeatable
 	f.State, f.Epoch, f.StartedAt = EffectStarted, c.Epoch, d.now
@@ -46,7 +48,7 @@ func (e EffectBegan) apply(d *decision) error {
 
 // foreign deals with a subject that belongs to another call. Done, its owner
 // gets the result on this call too; nobody else learns more than that.
-func (e EffectBegan) foreign(d *decision, m *Mark) error {
+func (e EffectBegan) foreign(d *decision, f *Effect, m *Mark) error {
 	name := effectName(e.Name, e.Subject)
 	switch {
 	case m.State == EffectHeld:
@@ -56,24 +58,37 @@ func (e EffectBegan) foreign(d *decision, m *Mark) error {
 	case m.Owner != d.c.Owner || m.Owner.Anonymous():
 		return &Refusal{Reason: ReasonDoneByOther, Key: name}
 	}
-	d.c.Effects = append(d.c.Effects, Effect{
-		Name: e.Name, Subject: e.Subject, State: EffectDone, Shared: true, Result: m.Result,
-		Epoch: d.c.Epoch, StartedAt: d.now, EndedAt: d.now,
-	})
+	f.State, f.Shared, f.Result = EffectDone, true, m.Result
+	f.Epoch, f.StartedAt, f.EndedAt = d.c.Epoch, d.now, d.now
 	d.note("effect done before", func(a *Entry) { a.Effect, a.Note = name, "by call "+m.Call })
 	return nil
 }
 
-// spend checks that every answer relied on still counts, and spends them.
-func (d *decision) spend(relied []Reliance) error {
+// spend checks that every answer relied on still counts, and spends them on f.
+func (d *decision) spend(f *Effect, relied []Reliance) error {
 	for _, r := range relied {
 		q := d.c.latest(r.Key)
 		if q == nil || q.State != Answered || q.Digest != r.Digest && !q.Spent {
 			return &Refusal{Reason: ReasonUnanswered, Key: r.Key}
 		}
 		q.Spent = true
+		if !slices.Contains(f.Relied, q.WireKey) {
+			f.Relied = append(f.Relied, q.WireKey)
+		}
 	}
 	return nil
+}
+
+// undo says of an effect that it certainly did not happen. Answers spent on it
+// alone are spent no more: it has changed no facts, so that they count again
+// for exactly what was asked, and not for what has changed since.
+func (d *decision) undo(f *Effect) {
+	relied := f.Relied
+	f.State, f.Result, f.Relied = EffectUndone, nil, nil
+	for _, key := range relied {
+		spent := slices.ContainsFunc(d.c.Effects, func(o Effect) bool { return slices.Contains(o.Relied, key) })
+		d.c.Question(key).Spent = spent
+	}
 }
 
 func (e EffectEnded) apply(d *decision) error {
@@ -84,7 +99,10 @@ func (e EffectEnded) apply(d *decision) error {
 	}
 	switch e.State {
 	case EffectDone, EffectUndone:
-		f.State, f.Result, f.EndedAt = e.State, e.Result, d.now
+		f.State, f.Result, f.EndedAt = EffectDone, e.Result, d.now
+		if e.State == EffectUndone {
+			d.undo(f)
+		}
 		d.markEffect(f)
 		d.note("effect ended", func(a *Entry) { a.Effect, a.Note = name, string(e.State) })
 	case EffectHeld:
@@ -120,21 +138,16 @@ func (e EffectResolved) apply(d *decision) error {
 	if f == nil || f.State != EffectHeld {
 		return &Refusal{Reason: ReasonNotHeld, Key: name}
 	}
-	f.State, f.EndedAt = EffectUndone, d.now
-	if e.Done {
-		f.State, f.Result = EffectDone, e.Result
+	f.State, f.Result, f.EndedAt = EffectDone, e.Result, d.now
+	if !e.Done {
+		d.undo(f)
 	}
 	f.addEvidence(Evidence{At: d.now, By: d.by, Text: "resolved: " + string(f.State)})
 	d.markEffect(f)
 	d.note("effect resolved", func(a *Entry) { a.Effect, a.Note = name, string(f.State) })
-	if c.State != Held || c.HeldEffect() != nil {
-		return nil
+	if c.State == Held && c.HeldEffect() == nil {
+		d.goOn()
 	}
-	if !c.CancelledAt.IsZero() {
-		d.end(Cancelled, nil, nil, ReasonCancelled)
-		return nil
-	}
-	c.State = Ready
 	return nil
 }
 

@@ -1,12 +1,21 @@
 package record
 
+import "math"
+
+// apply takes over what a caller may say of a new call and nothing else: it
+// has no answers and no effects yet.
 func (e Opened) apply(d *decision) error {
-	c := e.Call.clone()
-	c.Version, c.Epoch, c.Round = 0, 0, 0
-	c.CreatedAt, c.UpdatedAt = d.now, d.now
-	c.State = Ready
+	created := e.Call.CreatedAt // of its deadline's clock reading, if the opener made one
+	if created.IsZero() {
+		created = d.now
+	}
+	n := e.Call
+	c := &Call{
+		ID: n.ID, Owner: n.Owner, Roles: n.Roles, Scopes: n.Scopes, Action: n.Action, Args: n.Args, Kinds: n.Kinds, Task: n.Task,
+		Deadline: n.Deadline, Retention: n.Retention, MaxRuns: n.MaxRuns,
+		State: Ready, CreatedAt: created, Rounds: []Round{{TakenAt: d.now}},
+	}
 	c.Background = c.Task || e.Lease.Holder == ""
-	c.Rounds = []Round{{TakenAt: d.now}}
 	if e.Lease.Holder != "" {
 		c.State, c.Lease, c.Epoch, c.Runs = Running, e.Lease, 1, 1
 	}
@@ -61,14 +70,17 @@ func (e Taken) retry(d *decision) error {
 	return d.take(e.Lease)
 }
 
-// take begins a run.
+// take begins a run, or ends a call that may have no more of them: whoever
+// comes for a call past its deadline must not come again and again.
 func (d *decision) take(l Lease) error {
 	c := d.c
 	if !d.now.Before(c.Deadline) {
-		return &Refusal{Reason: ReasonDeadline}
+		return d.deadline()
 	}
 	if c.MaxRuns > 0 && c.Runs >= c.MaxRuns {
-		d.end(Failed, nil, &Error{Code: codeInternal, Message: "the call was run too often", Outcome: "max_runs"}, ReasonMaxRuns)
+		if !d.strand(true, "the call may not be run again to tell how it ended") {
+			d.end(Failed, nil, &Error{Code: codeInternal, Message: "the call was run too often", Outcome: "max_runs"}, ReasonMaxRuns)
+		}
 		return nil
 	}
 	c.Epoch++
@@ -96,58 +108,54 @@ func (e Stopped) apply(d *decision) error {
 		c.Kills++
 	}
 	c.Ran += e.Ran
-	d.rest(string(e.Why))
-	if c.Kills >= maxKills && c.State == Ready {
-		d.end(Failed, nil, &Error{Code: codeInternal, Message: "the call took down its worker too often", Outcome: "crash_loop"}, ReasonCrashLoop)
+	c.Lease = Lease{}
+	d.note("stopped", func(a *Entry) { a.Note = string(e.Why) })
+	// A repeatable effect is settled by trying again, if anybody may.
+	last := !c.CancelledAt.IsZero() || c.Kills >= maxKills
+	if !d.strand(last, "its run stopped ("+string(e.Why)+") before it told how it ended") {
+		d.goOn()
 	}
 	return nil
 }
 
-// rest puts down a call whose run is over without an end. Effects that it left
-// started are held, or can be tried again. An inline call in which no effect
-// has begun waits for its client's retry; any other is a worker's from now on.
-func (d *decision) rest(why string) {
+// strand holds the effects whose end nobody is left to tell: those that cannot
+// be repeated, and the others too if no run may follow. It reports whether the
+// call now waits for a person's word on an effect. Whoever waits for its
+// response is told so; a worker goes on with it afterwards.
+func (d *decision) strand(last bool, why string) bool {
 	c := d.c
-	c.Lease = Lease{}
-	d.note("stopped", func(e *Entry) { e.Note = why })
 	for i := range c.Effects {
-		f := &c.Effects[i]
-		// A repeatable one is settled by trying again, which a cancel forbids.
-		if f.State == EffectStarted && (!f.Repeatable || !c.CancelledAt.IsZero()) {
-			d.hold(f, "its run stopped ("+why+") before it told how it ended")
+		if f := &c.Effects[i]; f.State == EffectStarted && (last || !f.Repeatable) {
+			d.hold(f, why)
 		}
 	}
+	if c.HeldEffect() == nil {
+		return false
+	}
+	c.State, c.Background = Held, true
+	c.Lease = Lease{}
+	d.closeRound(nil)
+	return true
+}
+
+// goOn says what becomes of a call that no run has and no effect holds. An
+// inline call in which no effect has begun waits for its client's retry; any
+// other is a worker's from now on.
+func (d *decision) goOn() {
+	c := d.c
 	switch {
-	case c.HeldEffect() != nil:
-		d.toHeld()
 	case !c.CancelledAt.IsZero():
 		d.end(Cancelled, nil, nil, ReasonCancelled)
+	case c.Kills >= maxKills:
+		d.end(Failed, nil, &Error{Code: codeInternal, Message: "the call took down its worker too often", Outcome: "crash_loop"}, ReasonCrashLoop)
 	case c.Background:
 		c.State = Ready
 	case c.EffectBegun():
-		c.Background = true
-		c.State = Ready
+		c.State, c.Background = Ready, true
+		d.closeRound(nil)
 	default:
 		c.State = Waiting
 	}
-}
-
-// started reports whether an effect's end is still to come.
-func (d *decision) started() bool {
-	for _, f := range d.c.Effects {
-		if f.State == EffectStarted {
-			return true
-		}
-	}
-	return false
-}
-
-// toHeld makes the call wait for a person's word on an effect. Whoever waits
-// for its response is told so; a worker goes on with it afterwards.
-func (d *decision) toHeld() {
-	d.c.State, d.c.Background = Held, true
-	d.c.Lease = Lease{}
-	d.closeRound(nil)
 }
 
 func (e Paused) apply(d *decision) error {
@@ -164,12 +172,15 @@ func (e Paused) apply(d *decision) error {
 	}
 	d.closeRound(asked)
 	d.note("round closed", nil)
-	if !c.CancelledAt.IsZero() {
+	cancelled := !c.CancelledAt.IsZero()
+	switch {
+	case d.strand(cancelled, "the handler paused before the effect had ended"):
+	case cancelled:
 		d.end(Cancelled, nil, nil, ReasonCancelled)
-		return nil
+	default:
+		c.State = Waiting
+		d.wake()
 	}
-	c.State = Waiting
-	d.wake()
 	return nil
 }
 
@@ -211,6 +222,7 @@ func (e Announced) apply(d *decision) error {
 func (e Reported) apply(d *decision) error {
 	c := d.c
 	p := e.Progress
+	p.Done, p.Total = finite(p.Done), finite(p.Total)
 	if c.Progress != nil {
 		if p.Done < c.Progress.Done {
 			p.Done = c.Progress.Done
@@ -227,38 +239,43 @@ func (e Reported) apply(d *decision) error {
 	return nil
 }
 
+// finite keeps what no JSON can hold out of a call, which could then never be
+// stored again.
+func finite(f float64) float64 {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return 0
+	}
+	return f
+}
+
+// apply ends the call with what its handler came to. After a cancel, and past
+// the deadline, an error is theirs: the handler was told to stop.
 func (e Finished) apply(d *decision) error {
 	c := d.c
 	c.Ran += e.Ran
-	for i := range c.Effects {
-		f := &c.Effects[i]
-		if f.State == EffectStarted {
-			d.hold(f, "the handler returned before the effect did")
-		}
-	}
-	if c.HeldEffect() != nil {
-		d.note("stopped", func(e *Entry) { e.Note = "held" })
-		d.toHeld()
-		return nil
-	}
-	if !c.CancelledAt.IsZero() && (e.Error != nil || e.ToolError) {
+	failed := e.Error != nil || e.ToolError
+	switch {
+	case d.strand(true, "the handler returned before the effect did"):
+		d.note("stopped", func(a *Entry) { a.Note = "held" })
+	case failed && !c.CancelledAt.IsZero():
 		d.end(Cancelled, nil, nil, ReasonCancelled)
-		return nil
-	}
-	if e.Error != nil {
+	case failed && !d.now.Before(c.Deadline):
+		d.expire()
+	case e.Error != nil:
 		d.end(Failed, nil, e.Error, "")
-		return nil
+	default:
+		d.end(Completed, e.Result, nil, "")
 	}
-	d.end(Completed, e.Result, nil, "")
 	return nil
 }
 
 func (e Abandoned) apply(d *decision) error {
-	c := d.c
-	if c.State == Running || c.HeldEffect() != nil || d.started() {
+	if d.c.State == Running || d.c.State == Held {
 		return &Refusal{Reason: ReasonWrongState}
 	}
-	d.end(Failed, nil, &e.Error, e.Reason)
+	if !d.strand(true, "the call may not be run again to tell how it ended") {
+		d.end(Failed, nil, &e.Error, e.Reason)
+	}
 	return nil
 }
 
@@ -275,16 +292,9 @@ func (e CancelAsked) apply(d *decision) error {
 	if c.State == Running {
 		return nil
 	}
-	for i := range c.Effects {
-		if f := &c.Effects[i]; f.State == EffectStarted {
-			d.hold(f, "the call was cancelled before it was known how it ended")
-		}
+	if !d.strand(true, "the call was cancelled before it was known how it ended") {
+		d.end(Cancelled, nil, nil, ReasonCancelled)
 	}
-	if c.HeldEffect() != nil {
-		d.toHeld()
-		return nil
-	}
-	d.end(Cancelled, nil, nil, ReasonCancelled)
 	return nil
 }
 
@@ -314,17 +324,19 @@ func (d *decision) deadline() error {
 	if c.State == Running && c.settling() && c.Lease.Live(d.now) {
 		return nil
 	}
-	for i := range c.Effects {
-		if f := &c.Effects[i]; f.State == EffectStarted {
-			d.hold(f, "the call's deadline passed before it was known how it ended")
-		}
-	}
-	if c.HeldEffect() != nil {
+	switch {
+	case d.strand(true, "the call's deadline passed before it was known how it ended"):
 		d.end(Failed, nil, &Error{Code: codeInternal, Message: "it is not known whether an effect happened", Outcome: "unknown"}, ReasonHeld)
-		return nil
+	case !c.CancelledAt.IsZero():
+		d.end(Cancelled, nil, nil, ReasonCancelled)
+	default:
+		d.expire()
 	}
-	d.end(Expired, nil, &Error{Code: codeInternal, Message: "the call expired", Outcome: "expired"}, ReasonDeadline)
 	return nil
+}
+
+func (d *decision) expire() {
+	d.end(Expired, nil, &Error{Code: codeInternal, Message: "the call expired", Outcome: "expired"}, ReasonDeadline)
 }
 
 // purge deletes an ended call. Its subjects' marks stay for ever, and a mark

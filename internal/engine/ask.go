@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tallystick/tallystick/record"
+)
+
+// ErrAskedTwice: a handler asked the same key twice in one run.
+var ErrAskedTwice = errors.New("the same key was asked twice in one run")
+
+// ErrTooManyOpen: a handler asked more than it may.
+var ErrTooManyOpen = errors.New("too many open questions (limit: OpenQuestions)")
+
+// Ask returns what is known of a question, and that it is pending if nothing
+// is. It does no I/O; what is new goes on record when the run pauses.
+func (r *Run) Ask(q record.Question) (known record.Question, pending bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.keys[q.Key] {
+		return q, false, fmt.Errorf("%w: %q", ErrAskedTwice, q.Key)
+	}
+	r.keys[q.Key] = true
+	q.Digest = q.Sum()
+	r.asked = append(r.asked, q)
+	look := r.call.Look(q.Key, q.Digest)
+	if f := look.Found; f != nil && f.State != record.Open {
+		if f.State == record.Answered {
+			r.relied = append(r.relied, record.Reliance{Key: q.Key, Digest: q.Digest})
+		}
+		return *f, false, nil
+	}
+	if r.MaxOpen > 0 && len(r.asked) > r.MaxOpen {
+		return q, false, ErrTooManyOpen
+	}
+	r.pending[q.Key] = true
+	return q, true, nil
+}
+
+// Answer answers a question that this run has just asked, with an answer that
+// came before it was asked.
+func (r *Run) Answer(key string, a record.Responded, by record.Actor) error {
+	r.mu.Lock()
+	var asked *record.Question
+	for i := range r.asked {
+		if r.asked[i].Key == key {
+			asked = &r.asked[i]
+		}
+	}
+	r.mu.Unlock()
+	if asked == nil {
+		return fmt.Errorf("question %q was not asked", key)
+	}
+	err := r.commitAs(r.ctx, by, func(*record.Call) []record.Event {
+		return []record.Event{record.Asked{Question: *asked}, a}
+	})
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.pending, key)
+	r.relied = append(r.relied, record.Reliance{Key: key, Digest: asked.Digest})
+	return nil
+}
+
+// Pending reports whether a question of this run waits for an answer.
+func (r *Run) Pending() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.pending) > 0
+}
+
+// Asks returns the questions of this run that wait for an answer.
+func (r *Run) Asks() []record.Question {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var open []record.Question
+	for _, q := range r.asked {
+		if f := r.call.Look(q.Key, q.Digest).Found; f == nil {
+			open = append(open, q)
+		} else if f.State == record.Open {
+			open = append(open, *f)
+		}
+	}
+	return open
+}
+
+// asking is what the run's questions make of the call: what is asked in other
+// words or no more at all is void, what is new is asked.
+func (r *Run) asking(c *record.Call) []record.Event {
+	var events []record.Event
+	for _, q := range c.Open() {
+		if !r.keys[q.Key] {
+			events = append(events, record.Voided{WireKey: q.WireKey})
+		}
+	}
+	for _, q := range r.asked {
+		look := c.Look(q.Key, q.Digest)
+		if look.Found != nil {
+			continue
+		}
+		if look.Stale != nil {
+			events = append(events, record.Voided{WireKey: look.Stale.WireKey})
+		}
+		events = append(events, record.Asked{Question: q})
+	}
+	return events
+}

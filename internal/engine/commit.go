@@ -1,0 +1,207 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tallystick/tallystick/record"
+	"github.com/tallystick/tallystick/store"
+)
+
+// commit carries events of the run to the store.
+func (r *Run) commit(ctx context.Context, events func(*record.Call) []record.Event) error {
+	return r.commitAs(ctx, r.by, events)
+}
+
+func (r *Run) commitAs(ctx context.Context, by record.Actor, events func(*record.Call) []record.Event) error {
+	r.committing.Lock()
+	defer r.committing.Unlock()
+	for try := 0; ; try++ {
+		now, err := r.e.Store.Now(ctx)
+		if err != nil {
+			return err
+		}
+		c, change, refused := r.decide(by, now, events)
+		if r.keeping == Carried {
+			if refused == nil && change.After != nil {
+				r.adopt(change.After)
+			}
+			return refused
+		}
+		if c == nil && refused != nil {
+			// A refusal is on record where the call is: so there must be one.
+			if err := r.open(ctx, now); err != nil {
+				return err
+			}
+			continue
+		}
+		after, err := r.e.commit(ctx, c, change)
+		switch {
+		case errors.Is(err, store.ErrConflict) && c != nil && try < maxTries:
+			if err := r.reload(ctx, c.Version); err != nil {
+				return err
+			}
+			continue
+		case err != nil:
+			return err
+		case after != nil:
+			r.adopt(after)
+		}
+		return r.lostBy(refused)
+	}
+}
+
+// decide asks the law. c is nil if the change makes the call.
+func (r *Run) decide(by record.Actor, now time.Time, events func(*record.Call) []record.Event) (c *record.Call, change record.Change, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := events(r.call)
+	if r.reported != nil && r.keeping == Kept {
+		list = append([]record.Event{record.Reported{Progress: *r.reported}}, list...)
+	}
+	if r.opened == nil {
+		change, err = record.Decide(r.call, by, r.epoch, now, list...)
+		return r.call, change, err
+	}
+	o := *r.opened
+	o.Lease = r.e.lease(now)
+	change, err = record.Decide(nil, by, r.epoch, now, append([]record.Event{o}, list...)...)
+	return nil, change, err
+}
+
+// open commits the call with nothing but its opening.
+func (r *Run) open(ctx context.Context, now time.Time) error {
+	_, change, err := r.decide(r.by, now, func(*record.Call) []record.Event { return nil })
+	if err != nil {
+		return err
+	}
+	after, err := r.e.commit(ctx, nil, change)
+	if err == nil {
+		r.adopt(after)
+	}
+	return err
+}
+
+// adopt makes the run know the call as committed.
+func (r *Run) adopt(c *record.Call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.opened != nil {
+		r.opened = nil
+		if c.State == record.Running {
+			r.e.hold(r)
+		}
+	}
+	r.reported = nil
+	r.know(c)
+}
+
+// know takes a newer version of the call; the caller holds mu.
+func (r *Run) know(c *record.Call) {
+	if r.keeping == Kept && c.Version < r.call.Version {
+		return
+	}
+	if c.Lease.Until.Before(r.call.Lease.Until) && c.Epoch == r.call.Epoch && c.State == record.Running {
+		renewed := *c
+		renewed.Lease = r.call.Lease
+		c = &renewed
+	}
+	r.call = c
+	if c.Task {
+		select {
+		case <-r.announced:
+		default:
+			close(r.announced)
+		}
+	}
+}
+
+// see is told of every change of the call by this process.
+func (r *Run) see(c *record.Call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.opened != nil {
+		return
+	}
+	r.know(c)
+	r.check()
+}
+
+// check ends what the call as it is now ends: a cancel the handler's context,
+// an end or a take-over the lease. The caller holds mu.
+func (r *Run) check() {
+	switch {
+	case r.call.Epoch != r.epoch || r.call.State != record.Running:
+		if !r.over {
+			r.lost(ErrLost)
+		}
+	case !r.call.CancelledAt.IsZero():
+		r.cancel(ErrCancelled)
+	}
+}
+
+// reload reads the call after a conflict. If it has not changed, the conflict
+// is about a mark, which deciding anew does not mend.
+func (r *Run) reload(ctx context.Context, seen int64) error {
+	c, err := r.e.Store.Load(ctx, r.id)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.Version == seen && c.Epoch == r.epoch && c.Lease == r.call.Lease {
+		return store.ErrConflict
+	}
+	r.know(c)
+	if c.Epoch != r.epoch || c.State != record.Running {
+		r.lost(ErrLost)
+	}
+	return nil
+}
+
+// lostBy ends the lease if the law says that the run has none.
+func (r *Run) lostBy(err error) error {
+	var refused *record.Refusal
+	if errors.As(err, &refused) && (refused.Reason == record.ReasonStaleEpoch || refused.Reason == record.ReasonLeaseLost) {
+		r.lose()
+		return errors.Join(ErrLost, err)
+	}
+	return err
+}
+
+func (r *Run) lose() { r.lost(ErrLost) }
+
+func (r *Run) renewed(until time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := *r.call
+	c.Lease.Until = until
+	r.call = &c
+}
+
+func (r *Run) expired(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !now.Before(r.call.Lease.Until)
+}
+
+// overdue reports whether the run must not go on: the call's deadline is so
+// far gone that its handler was told and has not come to its end.
+func (r *Run) overdue(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return now.After(r.call.Deadline.Add(3 * r.e.Grace))
+}
+
+// Close ends the run for good: nothing of it is renewed any more.
+func (r *Run) Close() {
+	r.mu.Lock()
+	r.over = true
+	r.mu.Unlock()
+	r.e.drop(r)
+	r.lost(ErrLost)
+}
+
+// Draining reports whether the handler was told that the process shuts down.
+func (r *Run) Draining() bool { return errors.Is(context.Cause(r.ctx), ErrDraining) }
