@@ -274,7 +274,7 @@ func (b *Bench) Trail() string {
 			numbers[e.Call] = len(numbers) + 1
 		}
 		fmt.Fprintf(&s, "call %d: %-16s round %d, run %d, by %s %s", numbers[e.Call], e.Event, e.Round, e.Epoch, e.By.Channel, e.By.Subject)
-		for _, part := range []struct{ name, value string }{{"key", e.Key}, {"reason", string(e.Reason)}, {"outcome", string(e.Outcome)}} {
+		for _, part := range []struct{ name, value string }{{"key", e.Key}, {"effect", e.Effect}, {"note", e.Note}, {"reason", string(e.Reason)}, {"outcome", string(e.Outcome)}} {
 			if part.value != "" {
 				fmt.Fprintf(&s, ", %s %s", part.name, part.value)
 			}

@@ -194,7 +194,7 @@ func TestADeadProcessIsDead(t *testing.T) {
 	}
 	r.Await("completed")
 	for _, e := range b.Audit() {
-		if e.Event == "evidence" || e.Event == "effect_done" && e.Epoch == 1 {
+		if e.Event == "evidence" || e.Event == "effect ended" && e.Epoch == 1 {
 			t.Errorf("the dead process wrote:\n%s", b.Trail())
 		}
 	}
