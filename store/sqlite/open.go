@@ -45,6 +45,7 @@ func openDB(path, txlock string, connections int, pragmas ...string) (*sql.DB, e
 		"cell_size_check(1)",           // damaged pages are found when read
 		"temp_store(2)",                // memory: arguments and answers stay out of /tmp
 		"secure_delete(fast)",          // purged content is overwritten where that is free
+		"cache_size(-16384)",           // 16 MB: a batch fits
 		"wal_autocheckpoint(4000)",     // 16 MB: fewer fsyncs
 		"journal_size_limit(67108864)", // a WAL that has grown shrinks again
 	}, pragmas...)
