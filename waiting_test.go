@@ -229,7 +229,7 @@ func (tok withToken) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // overHTTP, overStdio and overMemory are ways for a 2025-era client to connect.
 func overHTTP(t *testing.T, d *desk, opts *mcp.ClientOptions) *mcp.ClientSession {
-	return legacyClient(t, &mcp.StreamableClientTransport{Endpoint: d.url, HTTPClient: &http.Client{Transport: withToken("ann/acme")}}, opts)
+	return legacyClient(t, &mcp.StreamableClientTransport{Endpoint: d.url, HTTPClient: httpClient("ann/acme")}, opts)
 }
 
 func overStdio(t *testing.T, d *desk, opts *mcp.ClientOptions) *mcp.ClientSession {
@@ -400,3 +400,5 @@ func TestPromptsAndResourcesAsk(t *testing.T) {
 		t.Errorf("2025 era resource: %+v, %v", res, err)
 	}
 }
+
+func httpClient(token string) *http.Client { return &http.Client{Transport: withToken(token)} }
