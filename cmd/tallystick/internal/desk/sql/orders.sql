@@ -1,0 +1,1 @@
+SELECT id, customer, item, cents, version FROM orders ORDER BY id;

@@ -1,0 +1,1 @@
+UPDATE orders SET cents = ?, version = version + 1 WHERE id = ?;

@@ -1,0 +1,198 @@
+package tour
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/desk"
+)
+
+type exportArgs struct {
+	Month string `json:"month"`
+}
+
+func status(want string) func(reply) bool {
+	return func(r reply) bool { return r.Result.Status == want }
+}
+
+// job calls a tool that answers with a task.
+func (t *tour) job(ctx context.Context, c *client, tool string, args any) (string, error) {
+	r, err := c.tool(ctx, tool, args, "", nil)
+	if err != nil {
+		return "", err
+	}
+	t.check(r.Result.ResultType == "task" && r.Result.TaskID != "", "a task, at once; it runs in the background")
+	if r.Result.TaskID == "" {
+		return "", errors.New("the call was not answered with a task")
+	}
+	return r.Result.TaskID, nil
+}
+
+// crash kills the server process, and starts another at the same place.
+func (t *tour) crash(ctx context.Context) error {
+	pid := t.server.pid()
+	if err := t.server.kill(); err != nil {
+		return err
+	}
+	for _, c := range []*client{t.ann, t.bob, t.fay, t.oz} {
+		c.close() // connections to the dead
+	}
+	t.say("%s", t.style(bold, fmt.Sprintf("⚡ the server is killed with SIGKILL (process %d)", pid)))
+	if _, err := t.oz.desk(ctx, http.MethodGet, "/waiting", nil, nil); err == nil {
+		t.check(false, "the server is gone")
+	}
+	if err := t.server.start(ctx); err != nil {
+		return err
+	}
+	t.say("and started again (process %d). Nobody tells it what to go on with.", t.server.pid())
+	return nil
+}
+
+// killedJob is a long job that outlives its server.
+func (t *tour) killedJob(ctx context.Context) error {
+	t.begin("A long job, and its server killed in the middle",
+		"A task runs without its client. Each part it writes is an effect of its own: after the crash\n"+
+			"the handler runs again from the top, passes what is done, and goes on at what is not.")
+	id, err := t.job(ctx, t.ann, "export", exportArgs{"2026-07"})
+	if err != nil {
+		return err
+	}
+	if _, err := t.until(ctx, t.ann, id, func(r reply) bool { return strings.HasPrefix(r.Result.StatusMessage, "part 3 ") }); err != nil {
+		return err
+	}
+	if err := t.untilLedger(ctx, desk.KindPart, id, 3); err != nil {
+		return err
+	}
+	if err := t.crash(ctx); err != nil {
+		return err
+	}
+	r, err := t.until(ctx, t.ann, id, status("completed"))
+	if err != nil {
+		return err
+	}
+	t.check(r.Result.Status == "completed" && len(r.Result.Final) > 0, "the job is finished, by another process")
+	got, err := t.shop.Tally(ctx, desk.KindPart, id)
+	if err != nil {
+		return err
+	}
+	t.check(got.Lines == desk.ExportParts, "its effects, counted in the shop's ledger: %s of %d, each once", counted(got.Lines, "part"), desk.ExportParts)
+	if again := got.Asked - got.Lines; again > 0 {
+		t.say("(The shop was asked %d times: what was under way at the kill was asked for again, with the\n   same key, and so was not done again.)", got.Asked)
+	}
+	return nil
+}
+
+// cancelledJob stops a job for good.
+func (t *tour) cancelledJob(ctx context.Context) error {
+	t.begin("A job cancelled",
+		"A cancel stops the work between two effects, never in the middle of one. Terminal is final.")
+	id, err := t.job(ctx, t.ann, "export", exportArgs{"2026-06"})
+	if err != nil {
+		return err
+	}
+	if err := t.untilLedger(ctx, desk.KindPart, id, 2); err != nil {
+		return err
+	}
+	if _, err := t.ann.task(ctx, "tasks/cancel", id); err != nil {
+		return err
+	}
+	r, err := t.until(ctx, t.ann, id, func(r reply) bool { return r.Result.Status != "working" })
+	if err != nil {
+		return err
+	}
+	t.check(r.Result.Status == "cancelled", "cancelled")
+	before, err := t.shop.Tally(ctx, desk.KindPart, id)
+	if err != nil {
+		return err
+	}
+	if err := rest(ctx, 700*time.Millisecond); err != nil {
+		return err
+	}
+	after, err := t.shop.Tally(ctx, desk.KindPart, id)
+	if err != nil {
+		return err
+	}
+	t.check(after == before && after.Lines < desk.ExportParts, "%s of %d were written before it, none after", counted(after.Lines, "part"), desk.ExportParts)
+	return nil
+}
+
+// lateAnswer says yes after the question's time.
+func (t *tour) lateAnswer(ctx context.Context) error {
+	t.begin("A question that expires",
+		"Every question has a time limit; this one has "+desk.VoucherWithin.String()+". A yes that comes too late is not a yes, and the\n"+
+			"caller is told that it was late, which is not the same as declined.")
+	order := t.orders[4]
+	r, err := t.ann.tool(ctx, "voucher", orderArgs{order.ID}, "", nil)
+	if err != nil {
+		return err
+	}
+	state := r.Result.RequestState
+	if state == "" {
+		return errors.New("the voucher did not ask")
+	}
+	late := desk.VoucherWithin + 300*time.Millisecond
+	t.say("(%v later)", late)
+	if err := rest(ctx, late); err != nil {
+		return err
+	}
+	if r, err = t.ann.tool(ctx, "voucher", orderArgs{order.ID}, state, map[string]string{"offer": accept}); err != nil {
+		return err
+	}
+	t.check(r.Result.Meta.Outcome == "expired", "the outcome is: expired")
+	_, err = t.ledger(ctx, desk.KindVoucher, order.ID, 0)
+	return err
+}
+
+// heldPayout kills the server while the bank is paying.
+func (t *tour) heldPayout(ctx context.Context) error {
+	t.begin("An effect of which nobody knows whether it happened",
+		"The bank takes no keys: asked twice, it pays twice. The server is killed while the bank is at\n"+
+			"it. Tallystick does not guess; it holds the call until an operator has looked.")
+	order := t.orders[5]
+	id, err := t.job(ctx, t.fay, "payout", orderArgs{order.ID})
+	if err != nil {
+		return err
+	}
+	if err := t.untilLedger(ctx, desk.KindPayout, order.ID, 1); err != nil {
+		return err
+	}
+	if err := t.crash(ctx); err != nil {
+		return err
+	}
+	held := func(r reply) bool { return strings.Contains(r.Result.StatusMessage, "not known") }
+	r, err := t.until(ctx, t.fay, id, held)
+	if err != nil {
+		return err
+	}
+	t.check(r.Result.Status == "working" && held(r), "held: neither tried again nor called done")
+	item, err := t.oz.waiting(ctx, id)
+	if err != nil {
+		return err
+	}
+	t.check(item.Effect == "payout", "oz (operator) sees it: %s of %s, asked by %s", safe(item.Effect), safe(item.Subject), safe(item.Requester))
+	ledger, err := t.ledger(ctx, desk.KindPayout, order.ID, 1)
+	if err != nil {
+		return err
+	}
+	t.say("So it has happened. oz says so, and with which receipt:")
+	receipt, err := json.Marshal(desk.ReceiptOf(ledger.Last, order.ID, ledger.Cents))
+	if err != nil {
+		return err
+	}
+	code, err := t.oz.decide(ctx, desk.Verdict{CallID: id, Effect: item.Effect, Subject: item.Subject, Happened: true, Result: receipt})
+	if err != nil {
+		return err
+	}
+	t.check(code == http.StatusOK, "recorded")
+	if r, err = t.until(ctx, t.fay, id, status("completed")); err != nil {
+		return err
+	}
+	t.check(r.receipt() == desk.ReceiptOf(ledger.Last, "", 0).Receipt, "the call went on from there: receipt %s", safe(r.receipt()))
+	_, err = t.ledger(ctx, desk.KindPayout, order.ID, 1)
+	return err
+}
