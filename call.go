@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -210,11 +211,19 @@ func (c *Call) question(q Question, kind record.Kind, request []byte, confirm bo
 // backwards, so that a re-run does not. It is cheap: at most one write per
 // heartbeat is made of it.
 func (c *Call) Report(msg string, done, total float64) {
-	p := record.Progress{Message: msg, Done: done, Total: total}
+	p := record.Progress{Message: msg, Done: finite(done), Total: finite(total)}
 	if err := c.journal.Report(c.ctx, p); err != nil && !errors.Is(err, engine.ErrLost) {
 		c.s.log.Warn("a progress report could not be stored", "call", c.ID(), "err", err)
 	}
 	if c.notify != nil {
 		c.notify(p)
 	}
+}
+
+// finite makes 0 of what JSON has no number for.
+func finite(f float64) float64 {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return 0
+	}
+	return f
 }

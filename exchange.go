@@ -147,7 +147,7 @@ func (x *exchange) keyed(ctx context.Context, o record.Opened, key string) (json
 				Data: map[string]any{"reason": "idempotency_conflict"},
 			}
 		}
-		c, err := x.s.store.Load(ctx, m.Call)
+		c, err := x.s.engine.Load(ctx, m.Call)
 		if errors.Is(err, store.ErrNotFound) {
 			continue // purged between the two reads
 		}
@@ -271,7 +271,7 @@ func (x *exchange) finish(ctx context.Context, run *engine.Run, end engine.End) 
 	if err != nil {
 		var refused *record.Refusal
 		if errors.As(err, &refused) {
-			if c, lerr := x.s.store.Load(ctx, c.ID); lerr == nil {
+			if c, lerr := x.s.engine.Load(ctx, c.ID); lerr == nil {
 				return x.status(c) // it ended otherwise meanwhile
 			}
 		}

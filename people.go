@@ -56,7 +56,7 @@ func (s *Server) Waiting(ctx context.Context, by Identity) ([]Waiting, error) {
 			if len(s.waitingIn(c, actor)) == 0 {
 				continue
 			}
-			full, err := s.store.Load(ctx, c.ID) // with its arguments, as it is now
+			full, err := s.engine.Load(ctx, c.ID) // with its arguments, as it is now
 			if errors.Is(err, store.ErrNotFound) {
 				continue
 			}
@@ -134,7 +134,7 @@ func (s *Server) Decide(ctx context.Context, by Identity, d Decision) error {
 	if by.Subject == "" || s.opts.Store == nil {
 		return ErrNoQuestion
 	}
-	c, err := s.store.Load(ctx, d.CallID)
+	c, err := s.engine.Load(ctx, d.CallID)
 	if errors.Is(err, store.ErrNotFound) {
 		return ErrNoQuestion
 	}

@@ -33,9 +33,9 @@ func (x *exchange) retry(ctx context.Context) (json.RawMessage, error) {
 	if x.f.readOnly {
 		return x.carried(ctx, claims)
 	}
-	c, err := x.s.store.Load(ctx, claims.Call)
+	c, err := x.s.engine.Load(ctx, claims.Call)
 	if errors.Is(err, store.ErrNotFound) {
-		return nil, x.refuseState(ctx, "", "call_gone")
+		return nil, x.refuseState(ctx, "", x.gone(ctx, claims.Call))
 	}
 	if err != nil {
 		return nil, err
@@ -47,6 +47,15 @@ func (x *exchange) retry(ctx context.Context) (json.RawMessage, error) {
 		return x.failure(err, c.ID)
 	}
 	return x.resume(ctx, c, claims.Round)
+}
+
+// gone says why a call that a genuine state names is not there.
+func (x *exchange) gone(ctx context.Context, call string) record.Reason {
+	_, err := x.s.store.Mark(ctx, record.MarkID{Kind: record.MarkGone, Tenant: x.id.Tenant, Name: call})
+	if err == nil {
+		return "call_purged"
+	}
+	return "call_unknown" // of another store, or a backup older than it
 }
 
 // misbound says why a genuine state is not one for this request, or nothing.
@@ -137,7 +146,7 @@ func (x *exchange) resume(ctx context.Context, c *record.Call, n int) (json.RawM
 		if !errors.As(err, &refused) {
 			return res, err
 		}
-		if c, err = x.s.store.Load(ctx, c.ID); err != nil {
+		if c, err = x.s.engine.Load(ctx, c.ID); err != nil {
 			return nil, err
 		}
 	}
@@ -161,7 +170,7 @@ func (x *exchange) claim(ctx context.Context, c *record.Call, n int, got *answer
 		return nil, err
 	}
 	if run == nil {
-		if c, err = x.s.store.Load(ctx, c.ID); err != nil {
+		if c, err = x.s.engine.Load(ctx, c.ID); err != nil {
 			return nil, err
 		}
 		return x.status(c)

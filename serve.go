@@ -48,7 +48,7 @@ func (e *endpoint) Handle(ctx context.Context, r *wire.Request) (*wire.Response,
 	for _, m := range slices.Backward(use) {
 		handle = m(handle)
 	}
-	raw, err := handle(ctx, &Request{Method: r.Method, Name: r.Name, Extra: r.Extra, wire: r})
+	raw, err := handle(ctx, &Request{Method: r.Method, Name: r.Name, Arguments: r.Arguments, Extra: r.Extra, wire: r})
 	if err != nil {
 		return nil, wireError(err)
 	}

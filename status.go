@@ -31,7 +31,7 @@ func (s *Server) addCallStatus() {
 func (s *Server) callStatus(ctx context.Context, call *Call, in callStatusArgs) (*mcp.CallToolResult, any, error) {
 	noCall := errors.New("no such call")
 	owner := call.journal.Call()
-	c, err := s.store.Load(ctx, in.CallID)
+	c, err := s.engine.Load(ctx, in.CallID)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil, noCall
 	}

@@ -177,8 +177,11 @@ type RequestHandler func(ctx context.Context, r *Request) (json.RawMessage, erro
 type Request struct {
 	Method string
 	Name   string // of the tool or prompt, the URI, or the task id
-	Extra  *mcp.RequestExtra
-	wire   *wire.Request
+	// Arguments as they came, checked to be JSON within bounds and no more;
+	// not to be modified. Nil when there are none.
+	Arguments json.RawMessage
+	Extra     *mcp.RequestExtra
+	wire      *wire.Request
 }
 
 // New returns a server on top of s. It adds the tool call_status to s, and the

@@ -135,7 +135,7 @@ func (s *Server) owned(ctx context.Context, r *wire.Request, verb Verb) (*record
 		return nil, record.Actor{}, err
 	}
 	by := id.actor(record.ChannelTask)
-	c, err := s.store.Load(ctx, r.Name)
+	c, err := s.engine.Load(ctx, r.Name)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, by, errNoTask()
 	}

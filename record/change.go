@@ -33,8 +33,6 @@ type MarkWrite struct {
 	Set *Mark // nil: delete
 }
 
-// A Kind of audit entry is the name of the event, or "refused".
-
 // An Entry is one line of the audit trail. It carries no argument, answer,
 // token or sealed state.
 type Entry struct {

@@ -65,13 +65,14 @@ func (e *Engine) Await(ctx context.Context, id string, wait time.Duration, done 
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
-		c, err := e.Store.Load(ctx, id)
+		other := e.Store.Wake()
+		c, err := e.Load(ctx, id)
 		if err != nil || done(c) {
 			return c, err
 		}
 		select {
 		case <-changed:
-		case <-e.Store.Wake():
+		case <-other:
 		case <-timer.C:
 			return c, nil
 		case <-ctx.Done():

@@ -124,6 +124,7 @@ func (e *Engine) Work(ctx context.Context) error {
 		return fmt.Errorf("taking over the leases of earlier processes: %w", err)
 	}
 	for ctx.Err() == nil {
+		other := e.Store.Wake() // before looking: what changes meanwhile wakes
 		again, err := e.look(ctx)
 		if err != nil && ctx.Err() == nil {
 			e.Log.Error("looking for calls to run failed; trying again", "err", err)
@@ -131,7 +132,7 @@ func (e *Engine) Work(ctx context.Context) error {
 			continue
 		}
 		if !again {
-			e.idle(ctx)
+			e.idle(ctx, other)
 		}
 	}
 	e.drain()
@@ -176,7 +177,7 @@ func (e *Engine) look(ctx context.Context) (again bool, err error) {
 // idle waits until something is due or somebody wakes the loop. Nothing is
 // polled: the store said when the next thing is due, and every commit of this
 // process that brings something nearer wakes it.
-func (e *Engine) idle(ctx context.Context) {
+func (e *Engine) idle(ctx context.Context, other <-chan struct{}) {
 	e.mu.Lock()
 	next := e.next
 	e.mu.Unlock()
@@ -194,7 +195,7 @@ func (e *Engine) idle(ctx context.Context) {
 	case <-ctx.Done():
 	case <-timer:
 	case <-e.wake:
-	case <-e.Store.Wake():
+	case <-other:
 	}
 }
 
@@ -239,6 +240,29 @@ func (e *Engine) pass(ctx context.Context, id string, now time.Time) {
 	if err != nil && !errors.Is(err, store.ErrNotFound) && ctx.Err() == nil {
 		e.Log.Error("letting time pass for a call failed", "call", id, "err", err)
 	}
+}
+
+// Load returns a call as it is at this moment: what has expired is expired,
+// even if nobody has looked at it since.
+func (e *Engine) Load(ctx context.Context, id string) (*record.Call, error) {
+	c, err := e.Store.Load(ctx, id)
+	if err != nil || c.State == record.Ended || c.State == record.Running {
+		return c, err
+	}
+	now, err := e.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	due := c.Due()
+	if c.State == record.Ready {
+		due = c.Deadline
+	}
+	if due.IsZero() || now.Before(due) {
+		return c, nil
+	}
+	return e.Change(ctx, id, record.System, record.NoEpoch, func(*record.Call) []record.Event {
+		return []record.Event{record.TimePassed{}}
+	})
 }
 
 // Change carries events to the store and returns the call as it is then. What
