@@ -66,6 +66,39 @@ func TestPromise1StateBindsPrincipalActionAndAudience(t *testing.T) {
 	}
 }
 
+// What a client carries is bound as tightly as what is kept.
+func TestPromise1ACarriedStateIsBoundToo(t *testing.T) {
+	type args struct {
+		Of string `json:"of"`
+	}
+	ran := 0
+	d := newDesk(t, setup{tools: func(d *desk) {
+		for _, name := range []string{"look", "see"} {
+			tallystick.AddTool(d.srv, &mcp.Tool{Name: name, Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true}}, nil,
+				func(_ context.Context, call *tallystick.Call, in args) (*mcp.CallToolResult, any, error) {
+					if err := call.Confirm(tallystick.Question{Key: "ok", Message: "Look at " + in.Of + "?"}); err != nil {
+						return nil, nil, err
+					}
+					ran++
+					return nil, nil, nil
+				})
+		}
+	}})
+	ann, a := d.as("ann/acme", capsForm), map[string]any{"of": "a"}
+	ok := map[string]any{"ok": yes}
+	state := ann.call("look", a).state()
+	refusedState(t, "another principal", d.as("bob/acme", capsForm).retry("look", a, state, ok))
+	refusedState(t, "other arguments", ann.retry("look", map[string]any{"of": "b"}, state, ok))
+	refusedState(t, "another tool", ann.retry("see", a, state, ok))
+	refusedState(t, "a tampered state", ann.retry("look", a, state+"A", ok))
+	if ran != 0 {
+		t.Fatalf("it ran %d times", ran)
+	}
+	if r := ann.retry("look", a, state, ok); r.isError() || ran != 1 {
+		t.Fatalf("the genuine state: %s", r.raw)
+	}
+}
+
 // case S01: why a stolen state was refused is on the call's own record.
 func TestPromise1AStolenStateIsOnRecord(t *testing.T) {
 	d, _ := refundDesk(t, tallystick.Who{}, tallystick.Options{})
