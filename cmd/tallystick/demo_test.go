@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -176,6 +177,38 @@ func TestInterruptEndsTheServerToo(t *testing.T) {
 			}
 			noneLeft(t, got+string(rest))
 		})
+	}
+}
+
+func TestServerDoesNotOutliveAKilledWalk(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), "tallystick", "demo", "--data", t.TempDir())
+	if _, err := cmd.StdinPipe(); err != nil { // nobody answers
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said := until(t, bufio.NewReader(stdout), "? Refund 40.00 EUR")
+	addr := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(said)
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	for end := time.Now().Add(20 * time.Second); ; {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			return
+		}
+		conn.Close()
+		if time.Now().After(end) {
+			t.Fatal("the server is still there")
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 

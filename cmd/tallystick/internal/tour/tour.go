@@ -77,6 +77,9 @@ func Run(ctx context.Context, o Options) (err error) {
 		if t.step > 0 {
 			t.reader.turn(ctx)
 		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		if err := step(ctx); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
