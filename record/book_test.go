@@ -46,11 +46,11 @@ type book struct {
 	marks map[MarkID]Mark
 	trail []Entry
 	asked map[string]map[string]string // call → wire key → digest, for ever
-	gone  map[string]bool
+	done  map[string]bool              // effects that are done, for ever
 }
 
 func newBook(t tester) *book {
-	return &book{tester: t, now: start, calls: map[string]*Call{}, marks: map[MarkID]Mark{}, asked: map[string]map[string]string{}, gone: map[string]bool{}}
+	return &book{tester: t, now: start, calls: map[string]*Call{}, marks: map[MarkID]Mark{}, asked: map[string]map[string]string{}, done: map[string]bool{}}
 }
 
 var errConflict = errors.New("conflict")
@@ -156,7 +156,6 @@ func (b *book) commit(ch Change) error {
 	switch {
 	case ch.Remove:
 		delete(b.calls, ch.ID)
-		b.gone[ch.ID] = true
 	case ch.After != nil:
 		b.calls[ch.ID] = ch.After
 		b.checkCall(old, ch.After)
@@ -197,6 +196,8 @@ func (b *book) checkChange(c *Call, who Actor, epoch int64, events []Event, ch C
 	}
 	for _, e := range events {
 		switch e.(type) {
+		case Taken:
+			return // what follows is of the run that this begins
 		case Asked, Voided, Paused, Announced, EffectBegan, EffectEnded, Reported, Finished:
 			if c != nil && (c.Epoch != epoch || c.State != Running || !c.Lease.Live(b.now)) {
 				b.Fatalf("%T of a run that has no right to it: %s", e, b.json(ch))
@@ -264,6 +265,10 @@ func (b *book) checkQuestions(old, c *Call, fail func(string)) {
 			was = old.Questions[i]
 		}
 		for _, a := range q.Answers[len(was.Answers):] {
+			requester := a.By.Subject == c.Owner.Subject && a.By.Issuer == c.Owner.Issuer
+			if q.Who.NotRequester && requester || q.Who.OutOfBand && a.By.Channel != ChannelDecide || a.By.Channel == ChannelSystem {
+				fail("an answer of somebody who may not, or not so")
+			}
 			if !q.Who.Allows(a.By, c.Owner) || a.By.Tenant != c.Owner.Tenant || !a.At.Before(q.Expires) || was.State != Open && was.State != "" {
 				fail("an answer that does not count")
 			}
@@ -303,6 +308,7 @@ func (b *book) checkEffects(old, c *Call, fail func(string)) {
 		if f.Attempts > was.Attempts && (was.State == EffectStarted && !was.Repeatable || !old.CancelledAt.IsZero() || !b.now.Before(c.Deadline)) {
 			fail("an effect starts that may not")
 		}
+		b.checkElsewhere(c, f, f.Attempts > was.Attempts, fail)
 		if c.State == Ended && f.State == EffectStarted {
 			fail("ended over a started effect")
 		}
@@ -315,6 +321,26 @@ func (b *book) checkEffects(old, c *Call, fail func(string)) {
 		m := b.mark(SubjectMark(c.Owner.Tenant, f.Name, f.Subject))
 		if mine := m != nil && m.Call == c.ID; mine != (f.State != EffectUndone) || mine && m.State != f.State {
 			fail("the subject's mark does not say what the effect does")
+		}
+	}
+}
+
+// checkElsewhere holds of an effect over all calls, ended and purged ones too.
+func (b *book) checkElsewhere(c *Call, f Effect, starts bool, fail func(string)) {
+	key := "call " + c.ID + " " + f.Name
+	if f.Subject != "" {
+		key = "subject " + c.Owner.Tenant + " " + f.Name + " " + f.Subject
+	}
+	if starts && b.done[key] {
+		fail("an effect that was done starts again")
+	}
+	b.done[key] = b.done[key] || f.State == EffectDone
+	for id, o := range b.calls {
+		if !starts || id == c.ID || f.Subject == "" || o.Owner.Tenant != c.Owner.Tenant {
+			continue
+		}
+		if g := o.Effect(f.Name, f.Subject); g != nil && g.State != EffectUndone {
+			fail("an effect starts that another call is at")
 		}
 	}
 }

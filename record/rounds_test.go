@@ -226,3 +226,11 @@ func TestALiveRunIsNotDead(t *testing.T) {
 	s.same("kills", s.call().Kills, 1)
 	s.refuse(ReasonWrongState, ann, NoEpoch, Stopped{Why: WhyDied})
 }
+
+func TestARunNeedsALeaseThatIsLive(t *testing.T) {
+	s := &scene{newBook(t), "call"}
+	s.must(ann, NoEpoch, opening("call", ann))
+	s.refuse(ReasonLeaseLost, ann, NoEpoch, Taken{})
+	s.refuse(ReasonLeaseLost, ann, NoEpoch, Taken{Lease: Lease{Holder: "node/1", Until: s.now}})
+	s.is(Ready)
+}

@@ -83,6 +83,9 @@ func (d *decision) take(l Lease) error {
 		}
 		return nil
 	}
+	if !l.Live(d.now) {
+		return &Refusal{Reason: ReasonLeaseLost}
+	}
 	c.Epoch++
 	c.Runs++
 	c.State, c.Lease = Running, l
