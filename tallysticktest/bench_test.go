@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -100,7 +102,7 @@ func TestALateAnswerIsToldApart(t *testing.T) {
 	b := tallysticktest.New(t, func(s *tallystick.Server) { addPay(s, far, tallystick.Who{}, asTask, safely) }, nil)
 	inline := b.As(ann, tallysticktest.Form).Call("pay", invoice)
 	task := b.As(ann).Call("pay", invoice).Await("input_required")
-	b.Advance(16 * 60 * 1e9)
+	b.Advance(16 * time.Minute)
 	if late := inline.Confirm("approve"); late.Outcome() != "expired" {
 		t.Errorf("the late answer of a round: %v", late)
 	}
@@ -153,4 +155,17 @@ func TestACancelledTaskDoesNotAct(t *testing.T) {
 	if late := r.Confirm("approve"); late.Status() != "cancelled" || far.asked != 0 {
 		t.Errorf("answered after the cancel: %v, %d payments", late, far.asked)
 	}
+}
+
+func TestInABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		far := &bank{}
+		b := tallysticktest.New(t, func(s *tallystick.Server) { addPay(s, far, tallystick.Who{}, asTask, safely) }, nil)
+		r := b.As(ann).Call("pay", invoice).Await("input_required")
+		b.Restart()
+		b.Advance(14 * time.Minute)
+		if done := r.Confirm("approve").Await("completed"); far.count() != 1 {
+			t.Errorf("paid: %v", done)
+		}
+	})
 }
