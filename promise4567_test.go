@@ -114,11 +114,13 @@ func TestPromise4ARestartResumes(t *testing.T) {
 		}
 		return nil
 	}
-	first := newDesk(t, setup{clock: c, opts: tallystick.Options{Store: tap, Keys: keys.AEAD()}, tools: tool})
+	// The lease is so long that only a restart of the node ends it.
+	lim := tallystick.Limits{Lease: time.Hour}
+	first := newDesk(t, setup{clock: c, opts: tallystick.Options{Store: tap, Keys: keys.AEAD(), Limits: lim}, tools: tool})
 	id := first.as("ann/acme", capsTasks).call("job", nil).result["taskId"].(string)
 	waitFor(t, func() bool { return charges.Load() == 1 && first.audited(id, "effect ended", "") })
 	dead.Store(true) // SIGKILL: nothing that it does counts any more
-	second := newDesk(t, setup{clock: c, opts: tallystick.Options{Store: mem, Keys: keys.AEAD()}, tools: tool})
+	second := newDesk(t, setup{clock: c, opts: tallystick.Options{Store: mem, Keys: keys.AEAD(), Limits: lim}, tools: tool})
 	close(gate)
 	second.as("ann/acme", capsTasks).await(id, status("completed"))
 	if n := charges.Load(); n != 1 {

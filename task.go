@@ -46,7 +46,7 @@ func (s *Server) taskOf(c *record.Call) task {
 	if run := s.engine.Live(c.ID); run != nil {
 		progress = run.Progress()
 	}
-	if progress != nil {
+	if progress != nil && c.State != record.Ended {
 		t.StatusMessage = progress.Message
 	}
 	switch status := c.Status(); status {
