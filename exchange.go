@@ -178,14 +178,16 @@ func (x *exchange) rejoin(ctx context.Context, c *record.Call) (json.RawMessage,
 	return x.status(c)
 }
 
-// settled waits, bounded, while a run serves another request of the call.
+// settled waits, bounded, while a run serves another request of the call, or a
+// worker goes on with one whose run has died.
 func (x *exchange) settled(ctx context.Context, c *record.Call) (*record.Call, error) {
-	if c.State != record.Running || c.Background {
+	rests := func(c *record.Call) bool {
+		return c.Task || c.State != record.Running && c.State != record.Ready
+	}
+	if rests(c) {
 		return c, nil
 	}
-	return x.s.engine.Await(ctx, c.ID, x.s.limits.InlineWait, func(c *record.Call) bool {
-		return c.State != record.Running || c.Background
-	})
+	return x.s.engine.Await(ctx, c.ID, x.s.limits.InlineWait, rests)
 }
 
 // drive lets a run go on for this request, in a goroutine of the engine's: the

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -211,3 +212,21 @@ func (r *recorder) Failed() bool                   { return r.failed }
 func (r *recorder) Logf(format string, a ...any)   { r.log += fmt.Sprintf(format+"\n", a...) }
 func (r *recorder) Errorf(format string, a ...any) { r.failed = true; r.Logf(format, a...) }
 func (r *recorder) Fatalf(format string, a ...any) { r.Errorf(format, a...); r.SkipNow() }
+
+// A worker goes on with a round whose run died after its effect had begun. The
+// repeated request waits for that, and does not say pending at once.
+func TestARepeatedRequestWaitsForTheWorker(t *testing.T) {
+	tallysticktest.CrashEverywhere(t, func() tallysticktest.Trial {
+		far := &bank{}
+		return tallysticktest.Trial{
+			Options: &tallystick.Options{Limits: tallystick.Limits{InlineWait: 10 * time.Second}},
+			Server:  func(s *tallystick.Server) { addPay(s, far, tallystick.Who{}, nil, safely) },
+			Scenario: func(b *tallysticktest.Bench) {
+				if r := b.As(ann).Call("pay", invoice).Confirm("approve"); r.Status() != "completed" {
+					t.Errorf("%v", r)
+				}
+			},
+			Check: once(t, far),
+		}
+	})
+}
