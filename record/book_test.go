@@ -315,10 +315,16 @@ func (b *book) checkEffects(old, c *Call, fail func(string)) {
 		if len(f.Evidence) > 8 {
 			fail("evidence without end")
 		}
-		if f.Subject == "" || f.Shared {
+		if f.Subject == "" {
 			continue
 		}
 		m := b.mark(SubjectMark(c.Owner.Tenant, f.Name, f.Subject))
+		if f.Shared {
+			if m == nil || m.State != EffectDone || m.Owner != c.Owner || m.Owner.Anonymous() || m.Call == c.ID || f.State != EffectDone {
+				fail("a share of what is not done, or not by the same owner")
+			}
+			continue
+		}
 		if mine := m != nil && m.Call == c.ID; mine != (f.State != EffectUndone) || mine && m.State != f.State {
 			fail("the subject's mark does not say what the effect does")
 		}

@@ -1,6 +1,7 @@
 package record_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -294,5 +295,15 @@ func TestKeysOfEffects(t *testing.T) {
 	}
 	if (Action{Method: "a", Name: "b"}).Digest() == (Action{Method: "ab"}).Digest() {
 		t.Error("two actions of one digest")
+	}
+}
+
+func TestAStartedEffectOfAnEarlierRunIsNotStartedAgain(t *testing.T) {
+	c := opening("call", ann).Call // as no change of the law's makes it, but a store may hold it
+	c.State, c.Epoch, c.Lease = Running, 2, Lease{Holder: "node/1", Until: start.Add(lease)}
+	c.Effects = []Effect{{Name: "charge", State: EffectStarted, Epoch: 1}}
+	var r *Refusal
+	if _, err := Decide(c, ann, 2, start, charge); !errors.As(err, &r) || r.Reason != ReasonInFlight {
+		t.Fatalf("got %v", err)
 	}
 }

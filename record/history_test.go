@@ -17,7 +17,7 @@ import (
 // people and subjects, in any order, and lets the book check each step. At the
 // end, each call must come to its end by the deadline by itself.
 func TestAnyHistoryKeepsTheLaw(t *testing.T) {
-	for i := range 8 { // each with its own seed, and each seed is printed if it fails
+	for i := range 4 { // each with its own seed, and each seed is printed if it fails
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
 			rapid.Check(t, func(t *rapid.T) {
@@ -62,7 +62,7 @@ func (h *history) step() {
 		return
 	}
 	id := draw(h, "call", ids)
-	switch draw(h, "what", []string{"run", "run", "run", "run", "retry", "work", "answer", "answer", "resolve", "time", "die", "person", "nonsense"}) {
+	switch draw(h, "what", []string{"run", "run", "run", "run", "retry", "work", "answer", "answer", "resolve", "time", "die", "person", "person", "nonsense"}) {
 	case "run":
 		h.run(id)
 	case "retry":
@@ -84,7 +84,7 @@ func (h *history) step() {
 		}
 		_ = h.do(id, System, NoEpoch, Stopped{Why: WhyDied})
 	case "person":
-		_ = h.do(id, draw(h, "by", actors), NoEpoch, draw(h, "event", []Event{CancelAsked{}, Refused{Reason: "x"}, TimePassed{}, Abandoned{}}))
+		_ = h.do(id, draw(h, "by", actors), NoEpoch, draw(h, "event", []Event{CancelAsked{}, CancelAsked{}, Refused{Reason: "x"}, TimePassed{}, Abandoned{}}))
 	case "nonsense":
 		_ = h.do(id, draw(h, "by", actors), h.epoch(id, 50), h.event(id), h.event(id))
 	}
@@ -189,27 +189,23 @@ func (h *history) begin(id string, who Actor, epoch int64) {
 	if h.chance("a mark read too early", 10) {
 		e.Mark = nil
 	}
-	exact := map[string]bool{}
 	for _, key := range keys {
 		q := h.question(key)
-		look := c.Look(key, q.Sum())
-		if f := look.Found; f != nil && f.State == Answered {
-			if f.Digest != q.Sum() && !f.Spent {
-				h.Fatalf("an answer to other facts counts: %s", h.json(f))
-			}
+		f := c.Look(key, q.Sum()).Found
+		if f != nil && f.State == Answered && f.Digest != q.Sum() && !f.Spent {
+			h.Fatalf("an answer to other facts counts: %s", h.json(f))
+		}
+		if f != nil && f.State == Answered || h.chance("reliance on what was not answered", 5) {
 			e.Relied = append(e.Relied, Reliance{Key: key, Digest: q.Sum()})
-			exact[f.WireKey] = true
 		}
 	}
-	if h.chance("no reliance on anything answered", 10) {
-		e.Relied = append(e.Relied, Reliance{Key: "never asked", Digest: "x"})
+	if h.do(id, who, epoch, e) != nil {
+		return
 	}
-	err := h.do(id, who, epoch, e)
-	if after := h.calls[id]; err == nil {
-		for wire := range exact {
-			if q := after.Question(wire); !q.Spent || q.State != Answered {
-				h.Fatalf("an effect started on %s", h.json(q))
-			}
+	for _, r := range e.Relied {
+		was := c.Look(r.Key, r.Digest).Found
+		if was == nil || was.State != Answered || was.Digest != r.Digest && !was.Spent || !h.calls[id].Question(was.WireKey).Spent {
+			h.Fatalf("an effect started on %s", h.json(was))
 		}
 	}
 }

@@ -234,3 +234,56 @@ func TestARunNeedsALeaseThatIsLive(t *testing.T) {
 	s.refuse(ReasonLeaseLost, ann, NoEpoch, Taken{Lease: Lease{Holder: "node/1", Until: s.now}})
 	s.is(Ready)
 }
+
+func TestWritesOfARunAskTheStoreForItsEpoch(t *testing.T) {
+	s := inline(t)
+	for _, e := range []Event{Asked{Question: question("k", "1")}, charge, Reported{Progress{Done: 1}}, Paused{}, Finished{}, Stopped{Why: WhyLeft}} {
+		change, err := s.decide("call", s.runner(), 1, e)
+		if err != nil || change.Epoch != 1 {
+			t.Errorf("%T: %v, epoch %d", e, err, change.Epoch)
+		}
+	}
+	for _, e := range []Event{CancelAsked{}, TimePassed{}, Refused{Reason: "x"}} {
+		if change, _ := s.decide("call", ann, NoEpoch, e); change.Epoch != 0 {
+			t.Errorf("%T is no write of a run", e)
+		}
+	}
+	// The store has nothing to compare with when the call is made by the same change.
+	o := opening("new", ann)
+	o.Lease = s.lease()
+	change, err := s.decide("new", s.runner(), 1, o, charge)
+	if err != nil || change.Epoch != 0 {
+		t.Errorf("%v, epoch %d", err, change.Epoch)
+	}
+}
+
+func TestTwoDecisionsOfOneCallShareNothing(t *testing.T) {
+	s := task(t)
+	s.ask(asking(Who{Roles: []string{"finance"}, Count: 3}))
+	c := s.call()
+	c.Questions[0].Answers = make([]Answer, 0, 4) // room to write into
+	first, _ := Decide(c, bob, NoEpoch, s.now, Responded{WireKey: "k", Action: Accept})
+	if _, err := Decide(c, cid, NoEpoch, s.now, Responded{WireKey: "k", Action: Accept}); err != nil {
+		t.Fatal(err)
+	}
+	s.same("answer", first.After.Question("k").Latest().By.Subject, "bob")
+
+	s = task(t)
+	for _, key := range []string{"k", "l"} {
+		s.run(Asked{Question: question(key, "1")})
+		s.yesTo(key, ann)
+	}
+	s.run(send)
+	c = s.call()
+	c.Effects[0].Relied = make([]string, 0, 4)
+	began := func(key string) Change {
+		change, err := Decide(c, s.runner(), c.Epoch, s.now, EffectBegan{Name: "send", Repeatable: true, Relied: []Reliance{{key, sum(question(key, "1"))}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return change
+	}
+	k := began("k")
+	began("l")
+	s.same("relied", k.After.Effects[0].Relied[0], "k")
+}
