@@ -33,6 +33,9 @@ type Who struct {
 // Roles and Subjects that is the requester alone, or with NotRequester anybody
 // else of the tenant.
 func (w Who) Allows(a Actor, owner Principal) bool {
+	if a.Channel == ChannelRun || a.Channel == ChannelSystem {
+		return false // a program, whoever's name it runs in
+	}
 	if a.Tenant != owner.Tenant || w.OutOfBand && a.Channel != ChannelDecide {
 		return false
 	}

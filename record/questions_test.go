@@ -281,6 +281,8 @@ func TestWhoMayAnswer(t *testing.T) {
 		"a person besides an anonymous requester":   {Who{NotRequester: true}, bob, nobody, true},
 		"the system is nobody":                      {Who{NotRequester: true}, System, ann, false},
 		"the system is nobody of no tenant, either": {Who{NotRequester: true}, System, Actor{Principal: Principal{Subject: "x"}}, false},
+		"the requester's own run":                   {Who{}, by(ann, ChannelRun), ann, false},
+		"the system, for nobody in particular":      {Who{}, System, Actor{}, false},
 	} {
 		if got := tt.who.Allows(tt.by, tt.owner.Principal); got != tt.want {
 			t.Errorf("%s: got %t", name, got)
@@ -381,4 +383,17 @@ func TestAnswersPastTheDeadlineDoNotCount(t *testing.T) {
 	s.ask(q)
 	s.now = start.Add(time.Hour)
 	s.refuse(ReasonDeadline, ann, NoEpoch, Responded{WireKey: "k", Action: Accept})
+}
+
+func TestWhoIsForTheRequesterAlone(t *testing.T) {
+	for _, who := range []Who{{}, {OutOfBand: true}, {Count: 1}} {
+		if !who.Requester() || who.Needed() != 1 {
+			t.Errorf("%+v", who)
+		}
+	}
+	for _, who := range []Who{{Roles: []string{"r"}}, {Subjects: []string{"s"}}, {NotRequester: true, Count: -1}} {
+		if who.Requester() || who.Needed() != 1 {
+			t.Errorf("%+v", who)
+		}
+	}
 }
