@@ -23,7 +23,7 @@ func (e EffectBegan) apply(d *decision) error {
 		case EffectDone:
 			return &Refusal{Reason: ReasonDone, Key: name}
 		case EffectStarted:
-			if !f.Repeatable {
+			if !f.Repeatable || !e.Repeatable { // a newer handler may know better
 				return &Refusal{Reason: ReasonInFlight, Key: name}
 			}
 		}

@@ -307,3 +307,13 @@ func TestAStartedEffectOfAnEarlierRunIsNotStartedAgain(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 }
+
+func TestAnEffectThatIsNoLongerRepeatableIsNotTriedAgain(t *testing.T) {
+	s := task(t)
+	s.run(send)
+	s.died()
+	s.take()
+	s.runRefused(ReasonInFlight, EffectBegan{Name: "send"})
+	s.run(Finished{Error: &Error{Message: "busy"}})
+	s.is(Held)
+}

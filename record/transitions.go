@@ -79,7 +79,7 @@ func (d *decision) take(l Lease) error {
 	}
 	if c.MaxRuns > 0 && c.Runs >= c.MaxRuns {
 		if !d.strand(true, "the call may not be run again to tell how it ended") {
-			d.end(Failed, nil, &Error{Code: codeInternal, Message: "the call was run too often", Outcome: "max_runs"}, ReasonMaxRuns)
+			d.end(Failed, nil, &Error{Code: codeInternal, Message: "the call was run too often (limit: MaxRuns)", Outcome: "max_runs"}, ReasonMaxRuns)
 		}
 		return nil
 	}
