@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -31,7 +30,8 @@ type journal interface {
 	Call() *record.Call
 	Ask(q record.Question) (known record.Question, pending bool, err error)
 	Once(ctx context.Context, f engine.Effect) ([]byte, error)
-	Report(ctx context.Context, p record.Progress) error
+	Report(ctx context.Context, p record.Progress) (further bool, err error)
+	Progress() record.Progress
 	Answer(key string, a record.Responded, by record.Actor) error
 	Carried() bool
 }
@@ -211,19 +211,12 @@ func (c *Call) question(q Question, kind record.Kind, request []byte, confirm bo
 // backwards, so that a re-run does not. It is cheap: at most one write per
 // heartbeat is made of it.
 func (c *Call) Report(msg string, done, total float64) {
-	p := record.Progress{Message: msg, Done: finite(done), Total: finite(total)}
-	if err := c.journal.Report(c.ctx, p); err != nil && !errors.Is(err, engine.ErrLost) {
+	further, err := c.journal.Report(c.ctx, record.Progress{Message: msg, Done: done, Total: total})
+	if err != nil && !errors.Is(err, engine.ErrLost) && !errors.Is(err, engine.ErrLeft) {
 		c.s.log.Warn("a progress report could not be stored", "call", c.ID(), "err", err)
 	}
-	if c.notify != nil {
-		c.notify(p)
+	if further && c.notify != nil {
+		c.notify(c.journal.Progress())
 	}
 }
 
-// finite makes 0 of what JSON has no number for.
-func finite(f float64) float64 {
-	if math.IsNaN(f) || math.IsInf(f, 0) {
-		return 0
-	}
-	return f
-}

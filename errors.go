@@ -89,6 +89,12 @@ func errState() error {
 	}
 }
 
+// errInFlight is the answer to a request whose like is being worked on for
+// longer than a request waits.
+func errInFlight() error {
+	return &wire.Error{Code: wire.CodeInternal, Message: "the same request is still being worked on; send it again later", Status: 503}
+}
+
 // errNoTask is the one answer for tasks that are absent, purged or foreign.
 func errNoTask() error {
 	return wire.Errorf(wire.CodeInvalidParams, "no such task")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/tallystick/tallystick/internal/engine"
@@ -83,7 +82,7 @@ func (x *exchange) open(ctx context.Context, o record.Opened) (json.RawMessage, 
 		o.Call.Task = true
 		c, err := x.s.engine.Create(ctx, x.by, o)
 		if err != nil {
-			return nil, x.storeError(err)
+			return nil, err
 		}
 		return x.s.taskCreated(c), nil
 	}
@@ -94,7 +93,7 @@ func (x *exchange) open(ctx context.Context, o record.Opened) (json.RawMessage, 
 	run.AskFirst = asTask
 	if o.Key != (record.MarkID{}) {
 		if err := run.Keep(ctx); err != nil {
-			return nil, x.storeError(err)
+			return nil, err
 		}
 	}
 	return x.drive(ctx, run)
@@ -163,19 +162,39 @@ func (x *exchange) keyed(ctx context.Context, o record.Opened, key string) (json
 }
 
 // rejoin answers a repeated first request with the round that is open now, or
-// with what the call has come to.
+// with what the call has come to. It goes on with the call if its run has died,
+// if what was asked is settled, and if this client is asked live.
 func (x *exchange) rejoin(ctx context.Context, c *record.Call) (json.RawMessage, error) {
-	c, err := x.settled(ctx, c)
-	if err != nil {
-		return nil, err
+	for range 3 { // each further time because another request was quicker
+		c, err := x.settled(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		if c.State != record.Waiting || c.Background {
+			return x.status(c)
+		}
+		now, err := x.s.store.Now(ctx)
+		if err != nil {
+			return nil, err
+		}
+		last := c.Rounds[len(c.Rounds)-1]
+		if last.Closed && !x.r.Legacy && !x.news(c, now) {
+			return x.reissue(ctx, c)
+		}
+		got := &answers{}
+		if !last.Closed {
+			got.digest = last.Answers // they stand
+		}
+		res, err := x.claim(ctx, c, c.Round, got)
+		var refused *record.Refusal
+		if !errors.As(err, &refused) {
+			return res, err
+		}
+		if c, err = x.s.engine.Load(ctx, c.ID); err != nil {
+			return nil, err
+		}
 	}
-	switch {
-	case c.State == record.Waiting && !c.Background && c.Round == 0:
-		return x.claim(ctx, c, 0, nil) // the run of the first request has died
-	case c.State == record.Waiting && !c.Background:
-		return x.reissue(ctx, c)
-	}
-	return x.status(c)
+	return nil, errInFlight()
 }
 
 // settled waits, bounded, while a run serves another request of the call, or a
@@ -194,15 +213,16 @@ func (x *exchange) settled(ctx context.Context, c *record.Call) (*record.Call, e
 // run's end does not depend on the client's connection. If that is lost, the
 // handler is told to stop, unless an effect has begun.
 func (x *exchange) drive(ctx context.Context, run *engine.Run) (json.RawMessage, error) {
-	run.For, run.Timeout, run.MaxOpen = x, x.f.Timeout, x.s.limits.OpenQuestions
+	run.For = x
 	type reply struct {
 		res json.RawMessage
 		err error
 	}
 	replies := make(chan reply, 1)
 	x.s.engine.Go(func() {
-		res, err := x.run(context.WithoutCancel(ctx), run)
-		replies <- reply{res, err}
+		r := reply{err: errors.New("a callback panicked")}
+		defer func() { replies <- r }()
+		r.res, r.err = x.run(context.WithoutCancel(ctx), run)
 	})
 	announced := run.Announced()
 	if !run.AskFirst {
@@ -237,7 +257,7 @@ func (x *exchange) run(ctx context.Context, run *engine.Run) (json.RawMessage, e
 		case !end.Pending:
 			return x.finish(ctx, run, end)
 		case round >= x.s.limits.Rounds || run.Call().Round >= x.s.limits.Rounds:
-			return x.finish(ctx, run, x.failed(limitError("Rounds", round+1, x.s.limits.Rounds)))
+			return x.finish(ctx, run, x.failed(limitError("Rounds", max(round, run.Call().Round)+1, x.s.limits.Rounds)))
 		}
 		next, res, err := x.deliver(ctx, run)
 		if next == nil {
@@ -297,7 +317,7 @@ func (x *exchange) routes(asks []record.Question) route {
 	var rt route
 	for i, q := range asks {
 		switch {
-		case q.Who.Allows(x.by, x.id.principal()) && slices.Contains(x.kinds, q.Kind):
+		case q.MayAnswer(x.by, x.id.principal()) && slices.Contains(x.kinds, q.Kind):
 			rt.mine = append(rt.mine, q)
 		case x.s.elsewhere(q):
 			rt.waiting = true
@@ -351,7 +371,7 @@ func (x *exchange) ask(ctx context.Context, run *engine.Run) (*engine.Run, json.
 		if err != nil || next == nil {
 			return nil, nil, err
 		}
-		next.For, next.Timeout, next.MaxOpen, next.AskFirst = x, run.Timeout, run.MaxOpen, run.AskFirst
+		next.For, next.AskFirst = x, run.AskFirst
 		return next, nil, nil
 	}
 	if c.State != record.Waiting {
@@ -362,7 +382,7 @@ func (x *exchange) ask(ctx context.Context, run *engine.Run) (*engine.Run, json.
 	return nil, res, err
 }
 
-func none(*record.Call) []record.Event { return nil }
+func none(*record.Call, time.Time) []record.Event { return nil }
 
 // pend waits, bounded, for others to answer, and then says that it is pending.
 func (x *exchange) pend(ctx context.Context, c *record.Call) (json.RawMessage, error) {
@@ -401,57 +421,4 @@ func (x *exchange) missing(name string, required map[string]any) (json.RawMessag
 		return toolFailure(errors.New(missingText(name)), "nobody_to_ask", ""), nil
 	}
 	return nil, wire.MissingCapability(missingText(name), required)
-}
-
-// live asks the client of a 2025-era session, while its request waits.
-func (x *exchange) live(ctx context.Context, run *engine.Run, mine []record.Question) (*engine.Run, json.RawMessage, error) {
-	c, err := run.Put(ctx, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	if c.State != record.Running {
-		res, err := x.status(c)
-		return nil, res, err
-	}
-	var open []record.Question
-	for _, q := range c.Open() {
-		if slices.ContainsFunc(mine, func(m record.Question) bool { return m.Key == q.Key }) {
-			open = append(open, q)
-		}
-	}
-	answers := make([]*given, len(open))
-	errs := make([]error, len(open))
-	asking, cancel := context.WithDeadline(x.values, c.Expires())
-	defer cancel()
-	defer context.AfterFunc(run.Context(), cancel)()
-	var wg sync.WaitGroup
-	for i := range open {
-		wg.Go(func() { answers[i], errs[i] = x.askLive(asking, &open[i]) })
-	}
-	wg.Wait()
-	var events []record.Event
-	consent := false
-	for i, g := range answers {
-		if g != nil && g.consent {
-			consent = true
-		} else if g != nil {
-			events = append(events, g.Responded)
-		} else if errs[i] != nil && asking.Err() == nil {
-			res, err := x.finish(ctx, run, x.failed(fmt.Errorf("the client could not be asked %q: %w", open[i].Key, errs[i])))
-			return nil, res, err
-		}
-	}
-	events = append([]record.Event{record.TimePassed{}}, events...)
-	if err := run.Respond(ctx, x.by, events); err != nil {
-		return nil, nil, err
-	}
-	if consent && len(events) == 1 {
-		c, err := run.Put(ctx, &record.Paused{Background: true})
-		if err != nil {
-			return nil, nil, err
-		}
-		res, err := x.pend(ctx, c)
-		return nil, res, err
-	}
-	return run, nil, nil
 }

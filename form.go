@@ -70,6 +70,9 @@ func inferForm(t reflect.Type) (*form, error) {
 		if err := refine(p, field.Tag.Get("form")); err != nil {
 			return nil, fmt.Errorf("field %s: %w", field.Name, err)
 		}
+		if p.Default != nil { // what has a default can be left out
+			s.Required = slices.DeleteFunc(s.Required, func(r string) bool { return r == name })
+		}
 	}
 	s.AdditionalProperties = nil // what is more than asked is ignored
 	raw, err := json.Marshal(s)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/tallystick/tallystick/internal/engine"
 	"github.com/tallystick/tallystick/internal/wire"
 	"github.com/tallystick/tallystick/record"
 )
@@ -141,9 +143,22 @@ func (s *Server) mayRun(ctx context.Context, c *record.Call) *record.Error {
 	return nil
 }
 
-// mayAct is asked before each start of an effect.
-func (s *Server) mayAct(ctx context.Context, c *record.Call, effect string) error {
+// mayAct is asked before each start of an effect. While a request of the owner
+// waits for the run, what is known of them is what that request said.
+func (s *Server) mayAct(ctx context.Context, run *engine.Run, effect string) error {
+	c := run.Call()
 	a := accessTo(c, Act, identityOf(c))
 	a.Stored, a.Effect = true, effect
+	if x, ok := run.For.(*exchange); ok && !c.Background {
+		a.By, a.Stored = x.id, false
+	}
 	return s.authorize(ctx, a)
+}
+
+// bounds are the limits of a call's runs.
+func (s *Server) bounds(c *record.Call) (timeout time.Duration, open int) {
+	if f := s.feature(c.Action.Method, c.Action.Name); f != nil {
+		timeout = f.Timeout
+	}
+	return timeout, s.limits.OpenQuestions
 }

@@ -7,11 +7,112 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/tallystick/tallystick/internal/engine"
 	"github.com/tallystick/tallystick/record"
 )
+
+// live asks the client of a 2025-era session, while its request waits. What is
+// settled otherwise meanwhile is asked no longer.
+func (x *exchange) live(ctx context.Context, run *engine.Run, mine []record.Question) (*engine.Run, json.RawMessage, error) {
+	c, err := run.Put(ctx, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.State != record.Running {
+		res, err := x.status(c)
+		return nil, res, err
+	}
+	open := slices.DeleteFunc(c.Open(), func(q record.Question) bool {
+		return !slices.ContainsFunc(mine, func(m record.Question) bool { return m.Key == q.Key })
+	})
+	got, err := x.askAll(ctx, run, open)
+	if err != nil {
+		res, err := x.finish(ctx, run, x.failed(err))
+		return nil, res, err
+	}
+	err = run.Respond(ctx, x.by, func(c *record.Call, now time.Time) []record.Event {
+		return append([]record.Event{record.TimePassed{}}, got.events(c, x, now)...)
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	settled := func(q record.Question) bool { return run.Call().Question(q.WireKey).State != record.Open }
+	if got.consent && !slices.ContainsFunc(open, settled) {
+		c, err := run.Put(ctx, &record.Paused{Background: true})
+		if err != nil {
+			return nil, nil, err
+		}
+		res, err := x.pend(ctx, c)
+		return nil, res, err
+	}
+	return run, nil, nil
+}
+
+// askAll asks all questions at once, each until it is answered, settled by
+// somebody else, or expired by the store's clock. An error is the client's.
+func (x *exchange) askAll(ctx context.Context, run *engine.Run, open []record.Question) (*answers, error) {
+	changed, stop := x.s.engine.Watch(run.Call().ID)
+	defer stop()
+	now, err := x.s.store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, end := context.WithCancel(x.values)
+	defer end()
+	defer context.AfterFunc(run.Context(), end)()
+	var wg sync.WaitGroup
+	given := make([]*given, len(open))
+	errs := make([]error, len(open))
+	no := make([]context.CancelFunc, len(open))
+	for i := range open {
+		var one context.Context
+		one, no[i] = context.WithTimeout(all, open[i].Expires.Sub(now))
+		wg.Go(func() {
+			defer no[i]()
+			g, err := x.askLive(one, &open[i])
+			if err == nil {
+				given[i] = g
+			} else if one.Err() == nil {
+				errs[i] = fmt.Errorf("the client could not be asked %q: %w", open[i].Key, err)
+			}
+		})
+	}
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		wg.Wait()
+	}()
+	for {
+		for i, q := range open {
+			if run.Call().Question(q.WireKey).State != record.Open {
+				no[i]()
+			}
+		}
+		select {
+		case <-changed:
+		case <-asked:
+			return collect(given), errors.Join(errs...)
+		}
+	}
+}
+
+// collect makes answers of those that were given.
+func collect(given []*given) *answers {
+	got := &answers{}
+	for _, g := range given {
+		if g != nil {
+			got.given = append(got.given, *g)
+			got.consent = got.consent || g.consent
+		}
+	}
+	return got
+}
 
 // askLive sends one question to the client of a 2025-era session and waits for
 // the answer.
@@ -23,6 +124,9 @@ func (x *exchange) askLive(ctx context.Context, q *record.Question) (*given, err
 	raw, err := json.Marshal(result)
 	if err != nil {
 		return nil, err
+	}
+	if n := x.s.limits.AnswerBytes; len(raw) > n {
+		return nil, limitError("AnswerBytes", len(raw), n)
 	}
 	g, wrong := readAnswer(q, raw)
 	if wrong != nil {

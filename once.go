@@ -35,11 +35,15 @@ type Effect struct {
 // happened; return, and the call goes on when a person has resolved it.
 //
 // If f fails, the end is unknown (held, or tried again if Repeatable) unless it
-// returned [NotDone].
+// returned [NotDone]. A result that JSON cannot hold, or that is over
+// Limits.ResultBytes, is held: it happened, and a person says what came of it.
 func Once[R any](ctx context.Context, c *Call, e Effect, f func(ctx context.Context, key string) (R, error)) (R, error) {
 	var result, zero R
 	if e.Name == "" || len(e.Name) > 128 || len(e.Subject) > 512 {
 		return zero, fmt.Errorf("effect %q: the name takes 1 to 128 bytes, the subject at most 512", e.Name)
+	}
+	if _, err := json.Marshal(zero); err != nil {
+		return zero, fmt.Errorf("effect %q: what it returns cannot be put on record: %w", e.Name, err)
 	}
 	if e.Subject == "" && !c.journal.Carried() {
 		c.s.warnNoSubject(c.f.name, e.Name)
@@ -53,9 +57,12 @@ func Once[R any](ctx context.Context, c *Call, e Effect, f func(ctx context.Cont
 			}
 			raw, err := json.Marshal(r)
 			if err == nil && len(raw) > c.s.limits.ResultBytes {
-				err = fmt.Errorf("the result of effect %q has %d bytes (limit: ResultBytes %d)", e.Name, len(raw), c.s.limits.ResultBytes)
+				err = limitError("ResultBytes", len(raw), c.s.limits.ResultBytes)
 			}
-			return raw, err
+			if err != nil {
+				return nil, &engine.Unkept{Err: err}
+			}
+			return raw, nil
 		},
 	})
 	if err != nil {
@@ -106,12 +113,12 @@ func effectError(err error) error {
 	return err
 }
 
-// warnNoSubject says once per tool and effect that two calls can do it twice.
+// warnNoSubject says once per tool that two calls can do its effects twice.
 func (s *Server) warnNoSubject(tool, effect string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if key := tool + "\x00" + effect; !s.warned[key] {
-		s.warned[key] = true
+	if !s.warned[tool] {
+		s.warned[tool] = true
 		s.log.Warn("an effect without Subject happens once per call, not once per thing: a second call does it again", "tool", tool, "effect", effect)
 	}
 }

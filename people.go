@@ -48,6 +48,10 @@ func (s *Server) Waiting(ctx context.Context, by Identity) ([]Waiting, error) {
 	var found []Waiting
 	for after := ""; len(found) < maxWaiting; {
 		calls, err := s.store.List(ctx, store.Filter{Tenant: by.Tenant, Open: true, After: after, Limit: 200})
+		if errors.Is(err, store.ErrNotFound) {
+			found, after = nil, "" // the last one seen was purged meanwhile
+			continue
+		}
 		if err != nil || len(calls) == 0 {
 			return found, err
 		}
@@ -66,14 +70,14 @@ func (s *Server) Waiting(ctx context.Context, by Identity) ([]Waiting, error) {
 			found = append(found, s.waitingIn(full, actor)...)
 		}
 	}
-	return found, nil
+	return found[:min(len(found), maxWaiting)], nil
 }
 
 func (s *Server) waitingIn(c *record.Call, by record.Actor) []Waiting {
 	var found []Waiting
 	if c.State != record.Ended {
 		for _, q := range c.Open() {
-			if q.Who.Allows(by, c.Owner) {
+			if q.MayAnswer(by, c.Owner) {
 				found = append(found, s.waiting(c, q))
 			}
 		}
@@ -162,12 +166,15 @@ func (s *Server) decide(ctx context.Context, c *record.Call, q *record.Question,
 	r := record.Responded{WireKey: q.WireKey, Action: record.Decline}
 	if d.Accept {
 		var wrong misfit
+		if n := s.limits.AnswerBytes; len(d.Content) > n {
+			return fmt.Errorf("%w: %w", ErrBadAnswer, limitError("AnswerBytes", len(d.Content), n))
+		}
 		if r, wrong = decided(q, d.Content); wrong != nil {
 			return fmt.Errorf("%w: %v", ErrBadAnswer, wrong)
 		}
 	}
 	stale := false
-	_, err := s.engine.Change(ctx, c.ID, by, record.NoEpoch, func(c *record.Call) []record.Event {
+	_, err := s.engine.Change(ctx, c.ID, by, record.NoEpoch, func(c *record.Call, _ time.Time) []record.Event {
 		now := c.Question(d.Key)
 		if stale = now == nil || d.Digest != "" && now.Digest != d.Digest; stale {
 			return []record.Event{record.Refused{Reason: record.ReasonUnanswered, Note: d.Key}}
@@ -221,7 +228,7 @@ func (s *Server) resolve(ctx context.Context, c *record.Call, by record.Actor, d
 	if len(d.Result) > 0 && !json.Valid(d.Result) {
 		return fmt.Errorf("%w: the result is no JSON", ErrBadAnswer)
 	}
-	_, err := s.engine.Change(ctx, c.ID, by, record.NoEpoch, func(*record.Call) []record.Event {
+	_, err := s.engine.Change(ctx, c.ID, by, record.NoEpoch, func(*record.Call, time.Time) []record.Event {
 		return []record.Event{record.EffectResolved{Name: d.Effect, Subject: d.Subject, Done: d.Happened, Result: d.Result}}
 	})
 	return settled(err)

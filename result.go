@@ -75,29 +75,42 @@ func (s *Server) execute(ctx context.Context, run *engine.Run) engine.End {
 		if f.AcceptUnaskedAnswers && !x.r.HasRequestState {
 			call.unasked = x.unasked
 		}
-	} else {
-		run.Timeout, run.MaxOpen = f.Timeout, s.limits.OpenQuestions
 	}
 	p := f.run(ctx, call)
+	if err := run.Fault(); err != nil {
+		p = produced{err: err}
+	}
+	// A handler that returns its context's error means what ended the context.
+	if cause := context.Cause(ctx); p.err != nil && cause != nil && errors.Is(p.err, ctx.Err()) {
+		p.err = cause
+	}
 	if run.Pending() && (p.err == nil || errors.Is(p.err, ErrPending)) {
-		if x == nil {
+		if c := run.Call(); c.Background {
 			if end := s.unanswerable(c, run.Asks()); end != nil {
 				return *end
 			}
 		}
 		return engine.End{Pending: true}
 	}
+	if errors.Is(p.err, ErrPending) {
+		p.err = errors.New("the handler says that a question is pending, and has asked none in this run")
+	}
 	return s.endOf(f, p, c.ID)
 }
 
-// unanswerable ends a call that workers run if it asks what nobody can be
-// asked: its client did not declare it when it made the call.
+// unanswerable ends a call in the background if it asks what nobody can be
+// asked: its client did not declare it when it made the call, or no client
+// watches it, since it is no task.
 func (s *Server) unanswerable(c *record.Call, asks []record.Question) *engine.End {
 	for _, q := range asks {
-		if s.elsewhere(q) || slices.Contains(c.Kinds, q.Kind) {
-			continue
+		switch {
+		case s.elsewhere(q):
+		case !slices.Contains(c.Kinds, q.Kind):
+			return &engine.End{Error: missingError(capabilityOf(q.Kind))}
+		case !c.Task:
+			text := fmt.Sprintf("the requester cannot be asked %q any more: the call goes on without a client since others were asked", q.Key)
+			return &engine.End{Error: &record.Error{Code: wire.CodeInternal, Message: text, Outcome: "nobody_to_ask"}}
 		}
-		return &engine.End{Error: missingError(capabilityOf(q.Kind))}
 	}
 	return nil
 }
@@ -170,10 +183,19 @@ func (x *exchange) response(result []byte, e *record.Error, call string) (json.R
 
 func errorOf(e *record.Error) *wire.Error {
 	w := &wire.Error{Code: e.Code, Message: e.Message}
-	if len(e.Data) > 0 {
-		w.Data = json.RawMessage(e.Data)
+	if data := dataOf(e); data != nil {
+		w.Data = data
 	}
 	return w
+}
+
+// dataOf is the data of a call's error, and where it has none the outcome word.
+func dataOf(e *record.Error) json.RawMessage {
+	if len(e.Data) > 0 || e.Outcome == "" {
+		return e.Data
+	}
+	data, _ := json.Marshal(map[string]string{"outcome": e.Outcome})
+	return data
 }
 
 // status responds with what a kept call has come to. Only the call's own error
@@ -249,24 +271,21 @@ func (s *Server) awaited(c *record.Call) string {
 // reissue responds with the questions that are open for this request, under
 // the same wire keys, and a fresh state for the round that is open.
 func (x *exchange) reissue(ctx context.Context, c *record.Call) (json.RawMessage, error) {
-	var open []record.Question
-	for _, q := range c.Open() {
-		if q.Who.Allows(x.by, c.Owner) {
-			open = append(open, q)
-		}
-	}
+	open := slices.DeleteFunc(c.Open(), func(q record.Question) bool { return !q.MayAnswer(x.by, c.Owner) })
 	return x.inputRequired(ctx, c, open, c.Round)
 }
 
 // inputRequired is the result that asks. A request that cannot be asked what
-// is recorded is told which capability it lacks.
+// is recorded, nor the requester elsewhere, is told which capability it lacks.
 func (x *exchange) inputRequired(ctx context.Context, c *record.Call, asked []record.Question, round int) (json.RawMessage, error) {
 	requests := map[string]inputRequest{}
-	for _, q := range asked {
-		if !slices.Contains(x.kinds, q.Kind) {
+	for i, q := range asked {
+		switch {
+		case slices.Contains(x.kinds, q.Kind):
+			requests[q.WireKey] = inputRequest{Method: methodOf(q.Kind), Params: q.Request}
+		case !x.s.elsewhere(q), len(requests) == 0 && i == len(asked)-1:
 			return x.missing(capabilityOf(q.Kind))
 		}
-		requests[q.WireKey] = inputRequest{Method: methodOf(q.Kind), Params: q.Request}
 	}
 	state, err := x.seal(ctx, c, round)
 	if err != nil {

@@ -108,7 +108,8 @@ func (x *exchange) carried(ctx context.Context, claims seal.Claims) (json.RawMes
 	if len(got.events(&c, x, now)) == 0 && !x.news(&c, now) {
 		return x.reissue(ctx, &c)
 	}
-	run, err := x.s.engine.Carry(ctx, &c, x.by, got.events(&c, x, now), record.Retry{N: claims.Round, Answers: got.digest})
+	events := func(c *record.Call, now time.Time) []record.Event { return got.events(c, x, now) }
+	run, err := x.s.engine.Carry(ctx, &c, x.by, events, record.Retry{N: claims.Round, Answers: got.digest})
 	if err != nil {
 		return nil, x.refuseState(ctx, "", "journal_does_not_fit")
 	}
@@ -155,15 +156,8 @@ func (x *exchange) resume(ctx context.Context, c *record.Call, n int) (json.RawM
 
 // claim takes the round, with the answers given to it, and runs the handler.
 func (x *exchange) claim(ctx context.Context, c *record.Call, n int, got *answers) (json.RawMessage, error) {
-	retry := record.Retry{N: n}
-	if got != nil {
-		retry.Answers = got.digest
-	}
-	now, err := x.s.store.Now(ctx)
-	if err != nil {
-		return nil, err
-	}
-	run, err := x.s.engine.Retry(ctx, c.ID, x.by, func(c *record.Call) []record.Event {
+	retry := record.Retry{N: n, Answers: got.digest}
+	run, err := x.s.engine.Retry(ctx, c.ID, x.by, func(c *record.Call, now time.Time) []record.Event {
 		return append([]record.Event{record.TimePassed{}}, got.events(c, x, now)...)
 	}, retry)
 	if err != nil {
@@ -222,7 +216,7 @@ func (x *exchange) used(ctx context.Context, c *record.Call, n int, given string
 		return nil, err
 	}
 	if c.State == record.Running && !c.Background {
-		return nil, &wire.Error{Code: wire.CodeInternal, Message: "the same request is still being worked on; send it again later", Status: 503}
+		return nil, errInFlight()
 	}
 	round := c.Rounds[n]
 	if !round.Closed && c.State == record.Waiting {
@@ -233,7 +227,7 @@ func (x *exchange) used(ctx context.Context, c *record.Call, n int, given string
 	}
 	var asked []record.Question
 	for _, key := range round.Asked {
-		if q := c.Question(key); q != nil {
+		if q := c.Question(key); q != nil && q.Who.Allows(x.by, c.Owner) {
 			asked = append(asked, *q)
 		}
 	}
@@ -302,12 +296,9 @@ func errMisfit(wrong map[string]misfit) error {
 // questions that the sender may answer.
 func (a *answers) events(c *record.Call, x *exchange, now time.Time) []record.Event {
 	var events []record.Event
-	if a == nil {
-		return nil
-	}
 	for _, g := range a.given {
 		q := c.Question(g.WireKey)
-		if g.consent || q == nil || q.State != record.Open || !now.Before(q.Expires) || !q.Who.Allows(x.by, c.Owner) {
+		if g.consent || q == nil || q.State != record.Open || !now.Before(q.Expires) || !q.MayAnswer(x.by, c.Owner) {
 			continue
 		}
 		events = append(events, g.Responded)

@@ -41,6 +41,9 @@ func (e *endpoint) ParamHeaders(tool string) []wire.ParamHeader {
 // Handle implements [wire.Handler].
 func (e *endpoint) Handle(ctx context.Context, r *wire.Request) (*wire.Response, error) {
 	s := (*Server)(e)
+	if !s.isReady() { // over HTTP it has not come this far
+		return nil, &wire.Error{Code: wire.CodeInternal, Message: "the server is not ready, or shutting down", Status: 503}
+	}
 	s.mu.Lock()
 	use := s.use
 	s.mu.Unlock()
@@ -142,10 +145,12 @@ func (s *Server) call(ctx context.Context, r *wire.Request) (json.RawMessage, er
 		s.refused(record.ReasonNotAllowed, id.Tenant)
 		return x.failure(fmt.Errorf("%w: this needs a caller who is known", errNotAllowed), "")
 	}
+	serve := x.begin
 	if r.HasRequestState {
-		return x.retry(ctx)
+		serve = x.retry
 	}
-	return x.begin(ctx)
+	res, err := serve(ctx)
+	return res, x.storeError(err)
 }
 
 // legacy serves a request of a 2025-era session, which comes by way of the SDK.
@@ -155,9 +160,6 @@ func legacy[R any](ctx context.Context, s *Server, r *wire.Request, err error) (
 	}
 	if !r.Legacy {
 		return nil, &jsonrpc.Error{Code: wire.CodeInternal, Message: "the server must be served by tallystick's Handler or Transport"}
-	}
-	if !s.isReady() {
-		return nil, &jsonrpc.Error{Code: wire.CodeInternal, Message: "the server is not ready"}
 	}
 	resp, err := (*endpoint)(s).Handle(ctx, r)
 	if err != nil {
@@ -173,6 +175,9 @@ func legacy[R any](ctx context.Context, s *Server, r *wire.Request, err error) (
 		return nil, err
 	}
 	res := new(R)
+	if tool, ok := any(res).(*mcp.CallToolResult); ok {
+		return res, exactly(raw, tool)
+	}
 	return res, json.Unmarshal(raw, res)
 }
 

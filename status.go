@@ -48,7 +48,7 @@ func (s *Server) callStatus(ctx context.Context, call *Call, in callStatusArgs) 
 	}
 	if c.State == record.Ended && c.Outcome == record.Completed {
 		res := new(mcp.CallToolResult)
-		if err := json.Unmarshal(c.Result, res); err != nil {
+		if err := exactly(c.Result, res); err != nil {
 			return nil, nil, err
 		}
 		if res.Meta == nil {
@@ -70,4 +70,22 @@ func (s *Server) callStatus(ctx context.Context, call *Call, in callStatusArgs) 
 		Content: []mcp.Content{&mcp.TextContent{Text: text}}, IsError: isError,
 		Meta: mcp.Meta{metaOutcome: word, metaCall: c.ID},
 	}, nil, nil
+}
+
+// exactly decodes a tool result so that its structured content stays what it
+// is, every digit of it.
+func exactly(raw json.RawMessage, res *mcp.CallToolResult) error {
+	if err := json.Unmarshal(raw, res); err != nil {
+		return err
+	}
+	var as struct {
+		Content json.RawMessage `json:"structuredContent"`
+	}
+	if err := json.Unmarshal(raw, &as); err != nil {
+		return err
+	}
+	if len(as.Content) > 0 {
+		res.StructuredContent = as.Content
+	}
+	return nil
 }

@@ -70,6 +70,9 @@ type Options struct {
 	// AnonymousEffects lets callers whom nobody vouches for use tools that are
 	// not read-only. Without it they are refused.
 	AnonymousEffects bool
+	// AllowedOrigins are origins ("https://app.example") whose pages may call
+	// over HTTP, beside the server's own. There is no CORS; a front adds it.
+	AllowedOrigins []string
 	// SkipSDKMiddleware says that the SDK server's receiving middleware need
 	// not see the calls of this package. See [Server.Use] for what does.
 	SkipSDKMiddleware bool
@@ -101,6 +104,9 @@ type Limits struct {
 	AnswerBytes    int           // of one answer: 64 KiB
 	ResultBytes    int           // of a result: 4 MiB
 	Nesting        int           // of JSON: 64
+	BodyBytes      int           // of an HTTP body, or a line over stdio: what the parts above may add up to, answers to half of OpenQuestions
+	Sessions       int           // of the 2025 era over HTTP, open at once: 10 000, and 1 000 of one principal
+	InFlight       int           // requests at once over one connection other than HTTP: 1 024
 	LiveCalls      int           // kept calls of one tenant that have not ended: 10 000
 	Lease          time.Duration // of a run: 10 s, renewed every third of it
 	Grace          time.Duration // for a handler to return once its context has ended: 5 s
@@ -132,6 +138,7 @@ func (l Limits) withDefaults() Limits {
 	num(&l.ResultBytes, 4<<20)
 	num(&l.Nesting, 64)
 	num(&l.LiveCalls, 10_000)
+	num(&l.BodyBytes, l.ArgumentsBytes+l.OpenQuestions*l.AnswerBytes/2+l.StateBytes+64<<10)
 	return l
 }
 
@@ -158,7 +165,7 @@ type Server struct {
 	headers  map[string][]wire.ParamHeader
 	use      []Middleware
 	fronts   []*wire.HTTP
-	warned   map[string]bool
+	warned   map[string]bool // tools whose effects have no Subject
 	refusals refusals
 }
 
@@ -222,7 +229,7 @@ func New(s *mcp.Server, opts *Options) (*Server, error) {
 		srv.store = noStore{}
 	}
 	srv.engine = engine.New(engine.Options{
-		Store: srv.store, Handle: srv.execute, MayRun: srv.mayRun, MayAct: srv.mayAct, Log: o.Log,
+		Store: srv.store, Handle: srv.execute, MayRun: srv.mayRun, MayAct: srv.mayAct, Bounds: srv.bounds, Log: o.Log,
 		Node: o.Node, Workers: o.Workers, PerTenant: o.WorkersPerTenant,
 		Lease: srv.limits.Lease, Heartbeat: srv.limits.Lease / 3, Drain: srv.limits.Drain, Grace: srv.limits.Grace,
 	})
@@ -246,7 +253,7 @@ func (s *Server) Use(m ...Middleware) {
 // its Stateless and MaxRequestBodyBytes are set here.
 func (s *Server) Handler(opts *mcp.StreamableHTTPOptions) http.Handler {
 	h := wire.NewHTTP((*endpoint)(s), wire.HTTPOptions{
-		Server: s.mcp, Streamable: opts, Ready: s.isReady, Limits: s.wireLimits(), Log: s.log,
+		Server: s.mcp, Streamable: opts, Ready: s.isReady, Limits: s.wireLimits(), Log: s.log, AllowedOrigins: s.opts.AllowedOrigins,
 		SupportedVersions: mcp.SupportedProtocolVersions(),
 		Principal: func(ctx context.Context, extra *mcp.RequestExtra) (string, error) {
 			id, err := s.opts.Identify(ctx, extra)
@@ -261,11 +268,11 @@ func (s *Server) Handler(opts *mcp.StreamableHTTPOptions) http.Handler {
 
 // Transport wraps a transport for the SDK server's Run or Connect, so that
 // modern requests for this package reach it. Connecting waits for
-// [Server.Run]. An *mcp.StdioTransport is read line by line, within bounds: a
+// [Server.Run], and fails if that fails. An *mcp.StdioTransport is read line by line, within bounds: a
 // line that is too long or no JSON costs one error and not the connection.
 func (s *Server) Transport(t mcp.Transport) mcp.Transport {
 	if _, ok := t.(*mcp.StdioTransport); ok {
-		t = wire.Stdio(os.Stdin, os.Stdout, int(s.wireLimits().BodyBytes))
+		t = wire.Stdio(os.Stdin, os.Stdout, s.wireLimits())
 	}
 	return &gate{s, wire.NewTransport(t, (*endpoint)(s), wire.TransportOptions{
 		Limits: s.wireLimits(), Log: s.log, SupportedVersions: mcp.SupportedProtocolVersions(),
@@ -282,6 +289,8 @@ func (g *gate) Connect(ctx context.Context) (mcp.Connection, error) {
 	select {
 	case <-g.s.ready:
 		return g.Transport.Connect(ctx)
+	case <-g.s.stopped:
+		return nil, errors.New("tallystick: Server.Run has failed or ended")
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -297,8 +306,9 @@ func (g *gate) SupportsProtocolVersion(v string) bool {
 func (s *Server) wireLimits() wire.Limits {
 	l := s.limits
 	return wire.Limits{
-		BodyBytes: int64(l.ArgumentsBytes + l.OpenQuestions*l.AnswerBytes/2 + l.StateBytes + 64<<10), Depth: l.Nesting, ArgumentsBytes: l.ArgumentsBytes,
+		BodyBytes: int64(l.BodyBytes), Nesting: l.Nesting, ArgumentsBytes: l.ArgumentsBytes,
 		AnswerBytes: l.AnswerBytes, StateBytes: l.StateBytes, ResultBytes: l.ResultBytes,
+		Sessions: l.Sessions, SessionsPerPrincipal: l.Sessions / 10, InFlight: l.InFlight,
 	}
 }
 
@@ -330,27 +340,25 @@ func (s *Server) Run(ctx context.Context) error {
 		return errors.New("tallystick: Server.Run was called twice")
 	}
 	if err := s.start(ctx); err != nil {
+		close(s.stopped)
 		if ctx.Err() != nil {
 			return nil // told to stop before it had begun
 		}
 		return err
 	}
 	close(s.ready)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	audits := make(chan struct{})
 	go func() {
 		defer close(audits)
 		s.auditRefusals(ctx)
 	}()
-	if s.opts.Store != nil {
-		if err := s.engine.Work(s.draining(ctx)); err != nil {
-			return err
-		}
-	} else {
-		<-ctx.Done()
-		s.stop()
-	}
+	err := s.engine.Work(s.draining(ctx))
+	cancel() // if it could not work
 	<-audits
-	return nil
+	s.writeRefusals() // of the drain
+	return err
 }
 
 // draining returns a context that ends with ctx, once the fronts are told.

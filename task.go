@@ -37,17 +37,15 @@ type taskError struct {
 
 // taskOf is a call as a task, without what only tasks/get shows. Between two
 // commits the run of this process knows how far it is.
-func (s *Server) taskOf(c *record.Call) task {
+func (s *Server) taskOf(c *record.Call, now time.Time) task {
 	t := task{
 		TaskID: c.ID, Status: "working",
 		CreatedAt: stamp(c.CreatedAt), LastUpdatedAt: stamp(c.UpdatedAt), TTLMs: max(c.TTL().Milliseconds(), 1),
 	}
-	progress := c.Progress
 	if run := s.engine.Live(c.ID); run != nil {
-		progress = run.Progress()
-	}
-	if progress != nil && c.State != record.Ended {
-		t.StatusMessage = progress.Message
+		t.StatusMessage = run.Progress().Message
+	} else if c.Progress != nil && c.State != record.Ended {
+		t.StatusMessage = c.Progress.Message
 	}
 	switch status := c.Status(); status {
 	case record.Completed, record.Failed, record.Cancelled:
@@ -63,7 +61,7 @@ func (s *Server) taskOf(c *record.Call) task {
 		t.StatusMessage = s.awaited(c)
 	}
 	if c.State != record.Ended {
-		t.PollMs = pollAfter(time.Since(c.CreatedAt)).Milliseconds()
+		t.PollMs = pollAfter(now.Sub(c.CreatedAt)).Milliseconds()
 	}
 	return t
 }
@@ -85,15 +83,15 @@ func pollAfter(age time.Duration) time.Duration {
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
 
 func (s *Server) taskCreated(c *record.Call) json.RawMessage {
-	t := s.taskOf(c)
+	t := s.taskOf(c, c.CreatedAt)
 	t.ResultType = "task"
 	raw, _ := json.Marshal(t)
 	return raw
 }
 
 // detailed is a call as its owner's request may see it now.
-func (s *Server) detailed(c *record.Call, by record.Actor, kinds []record.Kind) task {
-	t := s.taskOf(c)
+func (s *Server) detailed(c *record.Call, now time.Time, by record.Actor, kinds []record.Kind) task {
+	t := s.taskOf(c, now)
 	switch c.Status() {
 	case record.Completed:
 		t.Result = c.Result
@@ -101,7 +99,7 @@ func (s *Server) detailed(c *record.Call, by record.Actor, kinds []record.Kind) 
 		t.Error = taskErrorOf(c.Error)
 	case record.InputRequired:
 		for _, q := range c.Open() {
-			if q.Who.Allows(by, c.Owner) && slices.Contains(kinds, q.Kind) {
+			if q.MayAnswer(by, c.Owner) && slices.Contains(kinds, q.Kind) {
 				if t.InputRequests == nil {
 					t.Status, t.InputRequests = "input_required", map[string]inputRequest{}
 				}
@@ -117,11 +115,7 @@ func taskErrorOf(e *record.Error) *taskError {
 	if e == nil {
 		return &taskError{Code: wire.CodeInternal, Message: "failed"}
 	}
-	t := &taskError{Code: e.Code, Message: e.Message, Data: e.Data}
-	if len(e.Data) == 0 && e.Outcome != "" {
-		t.Data, _ = json.Marshal(map[string]string{"outcome": e.Outcome})
-	}
-	return t
+	return &taskError{Code: e.Code, Message: e.Message, Data: dataOf(e)}
 }
 
 // ack is the empty result of tasks/update and tasks/cancel.
@@ -161,7 +155,11 @@ func (s *Server) taskGet(ctx context.Context, r *wire.Request) (json.RawMessage,
 	if err != nil {
 		return nil, err
 	}
-	t := s.detailed(c, by, kindsOf(r.Capabilities))
+	now, err := s.store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := s.detailed(c, now, by, kindsOf(r.Capabilities))
 	t.ResultType = "complete"
 	return json.Marshal(t)
 }
@@ -211,17 +209,23 @@ func (s *Server) taskUpdate(ctx context.Context, r *wire.Request) (json.RawMessa
 	return ack(), s.respond(ctx, c.ID, by, answers)
 }
 
-// respond records answers, those of them that still count when they are.
+// respond records answers, those of them that still count when they are. That
+// one is late takes nothing from the others.
 func (s *Server) respond(ctx context.Context, id string, by record.Actor, answers []given) error {
-	_, err := s.engine.Change(ctx, id, by, record.NoEpoch, func(c *record.Call) []record.Event {
+	late := false
+	_, err := s.engine.Change(ctx, id, by, record.NoEpoch, func(c *record.Call, now time.Time) []record.Event {
 		var events []record.Event
 		for _, g := range answers {
-			if q := c.Question(g.WireKey); q != nil && q.State == record.Open {
+			if q := c.Question(g.WireKey); q.State == record.Open && now.Before(q.Expires) && q.MayAnswer(by, c.Owner) {
 				events = append(events, g.Responded)
 			}
 		}
+		late = len(events) < len(answers)
 		return events
 	})
+	if late {
+		s.engine.Refuse(ctx, id, by, record.ReasonNotOpen, "")
+	}
 	var refused *record.Refusal
 	if errors.As(err, &refused) || errors.Is(err, store.ErrNotFound) {
 		return nil // late; that is on record
@@ -234,7 +238,7 @@ func (s *Server) taskCancel(ctx context.Context, r *wire.Request) (json.RawMessa
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.engine.Change(ctx, c.ID, by, record.NoEpoch, func(*record.Call) []record.Event {
+	_, err = s.engine.Change(ctx, c.ID, by, record.NoEpoch, func(*record.Call, time.Time) []record.Event {
 		return []record.Event{record.CancelAsked{}}
 	})
 	var refused *record.Refusal

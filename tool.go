@@ -1,6 +1,7 @@
 package tallystick
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -121,7 +122,7 @@ func AddTool[In, Out any](s *Server, t *mcp.Tool, opts *ToolOptions, h ToolHandl
 	s.headers[t.Name] = paramHeaders(tool.InputSchema)
 	s.mu.Unlock()
 	s.mcp.AddTool(&tool, func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		r, err := wire.FromToolCall(req)
+		r, err := wire.FromToolCall(req, s.wireLimits())
 		return legacy[mcp.CallToolResult](ctx, s, r, err)
 	})
 }
@@ -291,7 +292,7 @@ func overlay(raw json.RawMessage, full any) (json.RawMessage, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(merged) != len(old) {
+		if !bytes.Equal(merged, old) {
 			have[name], changed = merged, true
 		}
 	}

@@ -83,7 +83,7 @@ func peerOver(t *testing.T, d *desk, server, client mcp.Transport) rawPeer {
 func peerOverStdio(t *testing.T, d *desk) rawPeer {
 	toServer, fromClient := io.Pipe()
 	toClient, fromServer := io.Pipe()
-	return peerOver(t, d, wire.Stdio(toServer, fromServer, 0), &mcp.IOTransport{Reader: toClient, Writer: fromClient})
+	return peerOver(t, d, wire.Stdio(toServer, fromServer, wire.Limits{}), &mcp.IOTransport{Reader: toClient, Writer: fromClient})
 }
 
 func peerOverMemory(t *testing.T, d *desk) rawPeer {
@@ -155,7 +155,7 @@ func TestTheSDKsClientDrivesRounds(t *testing.T) {
 	d := newDesk(t, setup{tools: func(d *desk) { sh.addRefund(d, tallystick.Who{}) }})
 	toServer, fromClient := io.Pipe()
 	toClient, fromServer := io.Pipe()
-	if _, err := d.sdk.Connect(context.Background(), d.srv.Transport(wire.Stdio(toServer, fromServer, 0)), nil); err != nil {
+	if _, err := d.sdk.Connect(context.Background(), d.srv.Transport(wire.Stdio(toServer, fromServer, wire.Limits{})), nil); err != nil {
 		t.Fatal(err)
 	}
 	for i, tr := range []mcp.Transport{

@@ -237,7 +237,7 @@ func overHTTP(t *testing.T, d *desk, opts *mcp.ClientOptions) *mcp.ClientSession
 func overStdio(t *testing.T, d *desk, opts *mcp.ClientOptions) *mcp.ClientSession {
 	toServer, fromClient := io.Pipe()
 	toClient, fromServer := io.Pipe()
-	ss, err := d.sdk.Connect(context.Background(), d.srv.Transport(wire.Stdio(toServer, fromServer, 0)), nil)
+	ss, err := d.sdk.Connect(context.Background(), d.srv.Transport(wire.Stdio(toServer, fromServer, wire.Limits{})), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

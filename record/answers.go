@@ -1,7 +1,5 @@
 package record
 
-import "slices"
-
 func (e Asked) apply(d *decision) error {
 	c, q := d.c, e.Question
 	if !ValidKey(q.Key) {
@@ -63,8 +61,7 @@ func (e Responded) apply(d *decision) error {
 	if !q.Who.Allows(d.by, c.Owner) {
 		return &Refusal{Reason: ReasonNotAllowed, Key: e.WireKey}
 	}
-	again := func(a Answer) bool { return a.By.SamePerson(d.by.Principal) || a.By.Principal == d.by.Principal }
-	if slices.ContainsFunc(q.Answers, again) {
+	if q.answeredBy(d.by.Principal) {
 		return &Refusal{Reason: ReasonSamePerson, Key: e.WireKey}
 	}
 	a := Answer{By: d.by, At: d.now, Action: e.Action}

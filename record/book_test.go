@@ -47,6 +47,8 @@ type book struct {
 	trail []Entry
 	asked map[string]map[string]string // call → wire key → digest, for ever
 	done  map[string]bool              // effects that are done, for ever
+	// speaks: the change being made is a run's, and no passing of time.
+	speaks bool
 }
 
 func newBook(t tester) *book {
@@ -71,6 +73,7 @@ func (b *book) decide(id string, who Actor, epoch int64, events ...Event) (Chang
 	b.Helper()
 	c := b.calls[id]
 	before := b.copyOf(c)
+	b.speaks = slices.ContainsFunc(events, func(e Event) bool { _, time := e.(TimePassed); return !time })
 	change, err := Decide(c, who, epoch, b.now, events...)
 	if !reflect.DeepEqual(c, before) {
 		b.Fatalf("Decide changed its call: %+v\nbefore: %+v", c, before)
@@ -156,6 +159,13 @@ func (b *book) commit(ch Change) error {
 	switch {
 	case ch.Remove:
 		delete(b.calls, ch.ID)
+		if at := old.EndedAt.Add(old.Retention); old.State != Ended || old.HeldEffect() != nil || b.now.Before(at) {
+			b.Fatalf("purged too early: %s", b.json(old))
+		}
+		tombstone := b.mark(MarkID{Kind: MarkGone, Tenant: old.Owner.Tenant, Name: old.ID})
+		if b.mark(MarkID{Kind: MarkKey, Tenant: old.Owner.Tenant, Name: old.Key}) != nil || (tombstone != nil) != old.Deadline.After(b.now) {
+			b.Fatalf("purged with its key, or without a tombstone: %s", b.json(old))
+		}
 	case ch.After != nil:
 		b.calls[ch.ID] = ch.After
 		b.checkCall(old, ch.After)
@@ -196,6 +206,10 @@ func (b *book) checkChange(c *Call, who Actor, epoch int64, events []Event, ch C
 	}
 	for _, e := range events {
 		switch e.(type) {
+		case Stopped:
+			if e == (Stopped{Why: WhyDied}) && c.Lease.Live(b.now) {
+				b.Fatalf("a live run is taken for dead: %s", b.json(c))
+			}
 		case Taken:
 			return // what follows is of the run that this begins
 		case Asked, Voided, Paused, Announced, EffectBegan, EffectEnded, Reported, Finished:
@@ -225,18 +239,23 @@ func (b *book) checkCall(old, c *Call) {
 		fail("the epoch jumps")
 	}
 	for what, wrong := range map[string]bool{
-		"held, but by no effect, or the other way round":       (c.State == Held) != (c.HeldEffect() != nil && c.State != Running && c.State != Ended),
-		"a lease without a run, or the other way round":        (c.State == Running) != (c.Lease.Holder != ""),
-		"nobody's: ready, yet no worker's":                     c.State == Ready && !c.Background,
-		"a worker's call that waits for nothing":               c.State == Waiting && c.Background && !c.HasOpen(),
-		"a task that is not run in the background":             c.Task && !c.Background,
-		"an open round that no retry can take":                 c.State != Running && c.Background && !c.Rounds[len(c.Rounds)-1].Closed,
-		"the round to take is not the next":                    c.Round != len(c.Rounds) && !(c.Round == len(c.Rounds)-1 && !c.Rounds[c.Round].Closed),
-		"cancelled, but it may still run":                      !c.CancelledAt.IsZero() && (c.State == Ready || c.State == Waiting),
-		"never due":                                            c.State != Ended && c.State != Running && c.Due().IsZero(),
-		"ended, or not, by one of two words":                   (c.State == Ended) != c.Outcome.Terminal() || (c.State == Ended) == c.EndedAt.IsZero(),
-		"ended with an open question":                          c.State == Ended && c.HasOpen(),
-		"expired before its deadline":                          c.Outcome == Expired && c.EndedAt.Before(c.Deadline),
+		"held, but by no effect, or the other way round": (c.State == Held) != (c.HeldEffect() != nil && c.State != Running && c.State != Ended),
+		"a lease without a run, or the other way round":  (c.State == Running) != (c.Lease.Holder != ""),
+		"nobody's: ready, yet no worker's":               c.State == Ready && !c.Background,
+		"a worker's call that waits for nothing":         c.State == Waiting && c.Background && !c.HasOpen(),
+		"a task that is not run in the background":       c.Task && !c.Background,
+		"an open round that no retry can take":           c.State != Running && c.Background && !c.Rounds[len(c.Rounds)-1].Closed,
+		"the round to take is not the next":              c.Round != len(c.Rounds) && !(c.Round == len(c.Rounds)-1 && !c.Rounds[c.Round].Closed),
+		"cancelled, but it may still run":                !c.CancelledAt.IsZero() && (c.State == Ready || c.State == Waiting),
+		"never due":                                      c.State != Ended && c.State != Running && c.Due().IsZero(),
+		"ended, or not, by one of two words":             (c.State == Ended) != c.Outcome.Terminal() || (c.State == Ended) == c.EndedAt.IsZero(),
+		"ended with an open question":                    c.State == Ended && c.HasOpen(),
+		"expired before its deadline":                    c.Outcome == Expired && c.EndedAt.Before(c.Deadline),
+		"expired, though it was cancelled":               c.Outcome == Expired && !c.CancelledAt.IsZero(),
+		"ended over a live run with an effect": c.State == Ended && old != nil && old.State == Running && old.Lease.Live(b.now) && (c.Outcome == Expired || c.HeldEffect() != nil) &&
+			!b.speaks && slices.ContainsFunc(old.Effects, func(f Effect) bool {
+			return f.Epoch == old.Epoch && (f.State == EffectStarted || f.State == EffectDone)
+		}),
 		"cancelled without being asked to":                     c.Outcome == Cancelled && c.CancelledAt.IsZero(),
 		"ended over a held effect without saying it's unknown": c.State == Ended && (old == nil || old.State != Ended) && c.HeldEffect() != nil && (c.Error == nil || c.Error.Outcome != "unknown"),
 	} {
@@ -263,6 +282,13 @@ func (b *book) checkQuestions(old, c *Call, fail func(string)) {
 		var was Question
 		if old != nil && i < len(old.Questions) {
 			was = old.Questions[i]
+		}
+		over := map[QuestionState]bool{Void: true, Lapsed: true, Answered: q.State != Void, Declined: q.State != Void, Dismissed: q.State != Void}
+		if over[was.State] && q.State != was.State || was.Spent && q.State == Void {
+			fail("a question that was settled is not")
+		}
+		if len(q.Answers) > len(was.Answers) && old != nil && !old.CancelledAt.IsZero() {
+			fail("an answer after the cancel")
 		}
 		for _, a := range q.Answers[len(was.Answers):] {
 			requester := a.By.Subject == c.Owner.Subject && a.By.Issuer == c.Owner.Issuer
@@ -305,7 +331,8 @@ func (b *book) checkEffects(old, c *Call, fail func(string)) {
 		if was.State == EffectDone && f.State != EffectDone || was.State == EffectHeld && f.State == EffectStarted {
 			fail("an effect whose end was known, or a person's to tell, starts again")
 		}
-		if f.Attempts > was.Attempts && (was.State == EffectStarted && !was.Repeatable || !old.CancelledAt.IsZero() || !b.now.Before(c.Deadline)) {
+		if f.Attempts > was.Attempts && (was.State == EffectStarted && !was.Repeatable || !c.CancelledAt.IsZero() && (old == nil || !old.CancelledAt.IsZero()) ||
+			!b.now.Before(c.Deadline) || old != nil && old.HeldEffect() != nil && c.HeldEffect() != nil) {
 			fail("an effect starts that may not")
 		}
 		b.checkElsewhere(c, f, f.Attempts > was.Attempts, fail)

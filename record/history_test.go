@@ -57,17 +57,23 @@ func (h *history) chance(label string, percent int) bool {
 // step is one thing that happens. Runs are the most eventful.
 func (h *history) step() {
 	ids := slices.Sorted(maps.Keys(h.calls))
-	if len(ids) == 0 || h.n < 4 && h.chance("open", 10) {
+	if len(ids) == 0 || h.n < 8 && h.chance("open", 8) {
 		h.open()
 		return
 	}
 	id := draw(h, "call", ids)
 	switch draw(h, "what", []string{"run", "run", "run", "run", "retry", "work", "answer", "answer", "resolve", "time", "die", "person", "person", "nonsense"}) {
 	case "run":
-		h.run(id)
+		for range 4 { // more of the same, so that it gets somewhere
+			h.run(id)
+		}
 	case "retry":
 		n := h.calls[id].Round + draw(h, "round", []int{0, 0, 0, 0, -1, 1})
-		_ = h.do(id, h.owner(id), NoEpoch, TimePassed{}, Taken{Lease: h.lease(), Retry: &Retry{N: n, Answers: draw(h, "answers", []string{"", "", "", "A"})}})
+		answers := draw(h, "answers", []string{"", "", "", "A"})
+		err := h.do(id, h.owner(id), NoEpoch, TimePassed{}, Taken{Lease: h.lease(), Retry: &Retry{N: n, Answers: answers}})
+		if c := h.calls[id]; err == nil && c.Rounds[n].Answers != answers {
+			h.Fatalf("round %d goes on with other answers: %s", n, h.json(c))
+		}
 	case "work":
 		_ = h.do(id, System, NoEpoch, Taken{Lease: h.lease()})
 	case "answer":
@@ -84,7 +90,7 @@ func (h *history) step() {
 		}
 		_ = h.do(id, System, NoEpoch, Stopped{Why: WhyDied})
 	case "person":
-		_ = h.do(id, draw(h, "by", actors), NoEpoch, draw(h, "event", []Event{CancelAsked{}, CancelAsked{}, Refused{Reason: "x"}, TimePassed{}, Abandoned{}}))
+		_ = h.do(id, draw(h, "by", actors), NoEpoch, draw(h, "event", []Event{CancelAsked{}, Refused{Reason: "x"}, TimePassed{}}))
 	case "nonsense":
 		_ = h.do(id, draw(h, "by", actors), h.epoch(id, 50), h.event(id), h.event(id))
 	}
@@ -121,6 +127,9 @@ func (h *history) epoch(id string, wrong int) int64 {
 // run lets the run of a call do one thing. If it has lost its lease, what it
 // says is evidence at most.
 func (h *history) run(id string) {
+	if h.calls[id] == nil {
+		return // purged
+	}
 	if h.calls[id].State != Running && h.chance("idle", 80) {
 		_ = h.do(id, System, NoEpoch, Taken{Lease: h.lease()})
 		return
@@ -138,8 +147,7 @@ func (h *history) run(id string) {
 		events = []Event{h.effectEnd(id)}
 	default:
 		events = []Event{draw(h, "event", []Event{
-			Reported{Progress{Done: 1, Total: 2}}, Announced{}, Finished{Result: []byte("{}")}, Finished{Error: &Error{Message: "x"}},
-			Finished{ToolError: true}, Stopped{Why: WhyLeft}, Stopped{Why: WhyHandback}, Paused{}, Paused{Background: true}, Paused{Task: true},
+			Reported{Progress{Done: 1, Total: 2}}, Announced{}, Finished{Result: []byte("{}")}, Finished{ToolError: h.chance("failed", 50)}, Stopped{Why: WhyLeft}, Stopped{Why: WhyHandback}, Paused{}, Paused{Background: true}, Paused{Task: true},
 		})}
 	}
 	if err := h.do(id, who, epoch, events...); err != nil && h.chance("observed", 50) {

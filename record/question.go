@@ -111,6 +111,16 @@ func (q *Question) Sum() string {
 	return digest(parts...)
 }
 
+// MayAnswer reports whether a may answer the question of owner's call and has
+// not done so yet.
+func (q *Question) MayAnswer(a Actor, owner Principal) bool {
+	return q.Who.Allows(a, owner) && !q.answeredBy(a.Principal)
+}
+
+func (q *Question) answeredBy(p Principal) bool {
+	return slices.ContainsFunc(q.Answers, func(a Answer) bool { return a.By.SamePerson(p) || a.By.Principal == p })
+}
+
 // Accepts is how many people have accepted so far.
 func (q *Question) Accepts() int {
 	n := 0

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tallystick/tallystick/record"
 )
@@ -10,8 +11,21 @@ import (
 // ErrAskedTwice: a handler asked the same key twice in one run.
 var ErrAskedTwice = errors.New("the same key was asked twice in one run")
 
-// ErrTooManyOpen: a handler asked more than it may.
-var ErrTooManyOpen = errors.New("too many open questions (limit: OpenQuestions)")
+// fail makes the run fail whatever its handler returns: it asks what it may
+// not. The caller holds mu.
+func (r *Run) fail(err error) error {
+	if r.fault == nil {
+		r.fault = err
+	}
+	return err
+}
+
+// Fault is what the handler did that it may not; nil: nothing.
+func (r *Run) Fault() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fault
+}
 
 // Ask returns what is known of a question, and that it is pending if nothing
 // is. It does no I/O; what is new goes on record when the run pauses.
@@ -19,20 +33,21 @@ func (r *Run) Ask(q record.Question) (known record.Question, pending bool, err e
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.keys[q.Key] {
-		return q, false, fmt.Errorf("%w: %q", ErrAskedTwice, q.Key)
+		return q, false, r.fail(fmt.Errorf("%w: %q", ErrAskedTwice, q.Key))
+	}
+	q.Digest = q.Sum()
+	f := r.call.Look(q.Key, q.Digest).Found
+	settled := f != nil && f.State != record.Open
+	if !settled && r.maxOpen > 0 && len(r.pending) >= r.maxOpen {
+		return q, false, r.fail(fmt.Errorf("%d open questions are over the limit OpenQuestions (%d)", len(r.pending)+1, r.maxOpen))
 	}
 	r.keys[q.Key] = true
-	q.Digest = q.Sum()
 	r.asked = append(r.asked, q)
-	look := r.call.Look(q.Key, q.Digest)
-	if f := look.Found; f != nil && f.State != record.Open {
+	if settled {
 		if f.State == record.Answered {
 			r.relied = append(r.relied, record.Reliance{Key: q.Key, Digest: q.Digest})
 		}
 		return *f, false, nil
-	}
-	if r.MaxOpen > 0 && len(r.asked) > r.MaxOpen {
-		return q, false, ErrTooManyOpen
 	}
 	r.pending[q.Key] = true
 	return q, true, nil
@@ -52,7 +67,7 @@ func (r *Run) Answer(key string, a record.Responded, by record.Actor) error {
 	if asked == nil {
 		return fmt.Errorf("question %q was not asked", key)
 	}
-	err := r.commitAs(r.ctx, by, func(*record.Call) []record.Event {
+	err := r.commitAs(r.ctx, by, func(*record.Call, time.Time) []record.Event {
 		return []record.Event{record.Asked{Question: *asked}, a}
 	})
 	if err != nil {

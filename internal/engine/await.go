@@ -57,8 +57,8 @@ func (e *Engine) Watch(id string) (<-chan struct{}, func()) {
 	}
 }
 
-// Await returns the call once done says so, or as it is when the wait is over
-// or ctx ends.
+// Await returns the call once done says so, or as it is when the wait is over,
+// ctx ends, or the process begins to shut down.
 func (e *Engine) Await(ctx context.Context, id string, wait time.Duration, done func(*record.Call) bool) (*record.Call, error) {
 	changed, stop := e.Watch(id)
 	defer stop()
@@ -76,6 +76,8 @@ func (e *Engine) Await(ctx context.Context, id string, wait time.Duration, done 
 		case <-timer.C:
 			return c, nil
 		case <-ctx.Done():
+			return c, nil
+		case <-e.stopping:
 			return c, nil
 		}
 	}

@@ -10,11 +10,11 @@ import (
 )
 
 // commit carries events of the run to the store.
-func (r *Run) commit(ctx context.Context, events func(*record.Call) []record.Event) error {
+func (r *Run) commit(ctx context.Context, events Events) error {
 	return r.commitAs(ctx, r.by, events)
 }
 
-func (r *Run) commitAs(ctx context.Context, by record.Actor, events func(*record.Call) []record.Event) error {
+func (r *Run) commitAs(ctx context.Context, by record.Actor, events Events) error {
 	r.committing.Lock()
 	defer r.committing.Unlock()
 	for try := 0; ; try++ {
@@ -38,8 +38,8 @@ func (r *Run) commitAs(ctx context.Context, by record.Actor, events func(*record
 		}
 		after, err := r.e.commit(ctx, c, change)
 		switch {
-		case errors.Is(err, store.ErrConflict) && c != nil && try < maxTries:
-			if err := r.reload(ctx, c.Version); err != nil {
+		case errors.Is(err, store.ErrConflict) && try < maxTries:
+			if err := r.reload(ctx, c); err != nil {
 				return err
 			}
 			continue
@@ -53,10 +53,11 @@ func (r *Run) commitAs(ctx context.Context, by record.Actor, events func(*record
 }
 
 // decide asks the law. c is nil if the change makes the call.
-func (r *Run) decide(by record.Actor, now time.Time, events func(*record.Call) []record.Event) (c *record.Call, change record.Change, err error) {
+func (r *Run) decide(by record.Actor, now time.Time, events Events) (c *record.Call, change record.Change, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	list := events(r.call)
+	list := events(r.call, now)
+	r.reporting = r.reported
 	if r.reported != nil && r.keeping == Kept {
 		list = append([]record.Event{record.Reported{Progress: *r.reported}}, list...)
 	}
@@ -72,7 +73,7 @@ func (r *Run) decide(by record.Actor, now time.Time, events func(*record.Call) [
 
 // open commits the call with nothing but its opening.
 func (r *Run) open(ctx context.Context, now time.Time) error {
-	_, change, err := r.decide(r.by, now, func(*record.Call) []record.Event { return nil })
+	_, change, err := r.decide(r.by, now, func(*record.Call, time.Time) []record.Event { return nil })
 	if err != nil {
 		return err
 	}
@@ -93,7 +94,9 @@ func (r *Run) adopt(c *record.Call) {
 			r.e.hold(r)
 		}
 	}
-	r.reported = nil
+	if r.reported == r.reporting {
+		r.reported = nil
+	}
 	r.know(c)
 }
 
@@ -141,22 +144,27 @@ func (r *Run) check() {
 	}
 }
 
-// reload reads the call after a conflict. If it has not changed, the conflict
-// is about a mark, which deciding anew does not mend.
-func (r *Run) reload(ctx context.Context, seen int64) error {
+// reload reads the call after a conflict with what was seen of it; nil: it was
+// to be made. If it is as it was, the conflict is about a mark, which deciding
+// anew does not mend. If it was made all the same, an earlier write has been
+// applied of which the store said that it failed.
+func (r *Run) reload(ctx context.Context, seen *record.Call) error {
 	c, err := r.e.Store.Load(ctx, r.id)
-	if err != nil {
+	switch {
+	case seen == nil && errors.Is(err, store.ErrNotFound):
+		return store.ErrConflict
+	case err != nil:
 		return err
+	case seen == nil:
+		r.adopt(c)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c.Version == seen && c.Epoch == r.epoch && c.Lease == r.call.Lease {
+	if seen != nil && c.Version == seen.Version && c.Epoch == r.epoch && c.Lease == r.call.Lease {
 		return store.ErrConflict
 	}
 	r.know(c)
-	if c.Epoch != r.epoch || c.State != record.Running {
-		r.lost(ErrLost)
-	}
+	r.check()
 	return nil
 }
 

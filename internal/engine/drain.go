@@ -2,6 +2,9 @@ package engine
 
 import (
 	"errors"
+	"fmt"
+	"maps"
+	"runtime/debug"
 	"time"
 )
 
@@ -11,6 +14,7 @@ func (e *Engine) drain() {
 	e.mu.Lock()
 	e.draining = true
 	e.mu.Unlock()
+	close(e.stopping)
 	done := make(chan struct{})
 	go func() {
 		e.wg.Wait()
@@ -25,9 +29,7 @@ func (e *Engine) drain() {
 		case <-done:
 			return
 		case <-soft.C:
-			for _, r := range e.live() {
-				r.cancel(ErrDraining)
-			}
+			e.hurry()
 		case <-hard.C:
 			for _, r := range e.live() {
 				r.lose() // its lease lapses, and the next process takes it over
@@ -48,6 +50,34 @@ func (e *Engine) live() []*Run {
 	return runs
 }
 
+// hurry tells all handlers to stop, those too that the store does not know of.
+func (e *Engine) hurry() {
+	e.mu.Lock()
+	e.hurrying = true
+	runs := maps.Clone(e.handlers)
+	maps.Copy(runs, e.runs)
+	e.mu.Unlock()
+	for r := range runs {
+		r.cancel(ErrDraining)
+	}
+}
+
+// executing registers a run whose handler begins, and returns how to end that.
+func (e *Engine) executing(r *Run) (end func()) {
+	e.mu.Lock()
+	e.handlers[r] = struct{}{}
+	hurrying := e.hurrying
+	e.mu.Unlock()
+	if hurrying {
+		r.cancel(ErrDraining)
+	}
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.handlers, r)
+	}
+}
+
 // Live returns the run that this process has of a call, or nil.
 func (e *Engine) Live(id string) *Run {
 	for _, r := range e.live() {
@@ -58,13 +88,22 @@ func (e *Engine) Live(id string) *Run {
 	return nil
 }
 
-// Go runs f in a goroutine that a drain waits for.
+// Go runs f in a goroutine that a drain waits for. A panic of f is logged.
 func (e *Engine) Go(f func()) {
 	e.wg.Add(1)
 	go func() {
 		defer e.wg.Done()
+		defer e.survive()
 		f()
 	}()
+}
+
+// survive, deferred, keeps the process alive when something that the engine's
+// owner gave it panics: it costs one run.
+func (e *Engine) survive() {
+	if p := recover(); p != nil {
+		e.Log.Error("a callback panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	}
 }
 
 // ignore returns err unless it is one of those.

@@ -50,7 +50,10 @@ type Options struct {
 	// MayRun is asked before a stored call is run; an error ends the call.
 	MayRun func(ctx context.Context, c *record.Call) *record.Error
 	// MayAct is asked before each start of an effect.
-	MayAct func(ctx context.Context, c *record.Call, effect string) error
+	MayAct func(ctx context.Context, r *Run, effect string) error
+	// Bounds says how long the runs of a call may take together, and how many
+	// questions may be open at once; zero: no limit.
+	Bounds func(c *record.Call) (timeout time.Duration, open int)
 	Log    *slog.Logger
 
 	Node      string        // names this process's place; default: "node"
@@ -71,15 +74,19 @@ type Engine struct {
 	wake    chan struct{} // capacity 1: the loop looks again
 	dropped chan struct{} // capacity 1: a run is over; the heartbeat may have no more to do
 
+	stopping chan struct{} // closed when the drain begins
+
 	mu       sync.Mutex
 	runs     map[*Run]struct{}          // live runs that are kept
+	handlers map[*Run]struct{}          // runs whose handler is executing, kept or not
 	tenants  map[string]int             // background runs per tenant
 	active   map[string]bool            // calls being run in the background, from before the claim
 	busy     int                        // background runs
 	watchers map[string][]chan struct{} // by call id
 	next     time.Time                  // when the loop looks again by itself; zero: never
-	draining bool
-	beating  bool // the heartbeat goroutine is running
+	draining bool                       // no more calls are taken
+	hurrying bool                       // handlers are told to stop
+	beating  bool                       // the heartbeat goroutine is running
 
 	wg sync.WaitGroup // every goroutine of the engine
 }
@@ -109,7 +116,9 @@ func New(o Options) *Engine {
 		Options: o, boot: boot, holder: o.Node + "/" + boot,
 		wake:     make(chan struct{}, 1),
 		dropped:  make(chan struct{}, 1),
+		stopping: make(chan struct{}),
 		runs:     map[*Run]struct{}{},
+		handlers: map[*Run]struct{}{},
 		tenants:  map[string]int{},
 		active:   map[string]bool{},
 		watchers: map[string][]chan struct{}{},
@@ -148,6 +157,9 @@ func (e *Engine) look(ctx context.Context) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	e.mu.Lock()
+	e.next = time.Time{} // what comes up while the store is asked wakes the loop
+	e.mu.Unlock()
 	due, err := e.Store.Due(ctx, now, batch+e.Workers, e.saturated())
 	if err != nil {
 		return false, err
@@ -156,8 +168,11 @@ func (e *Engine) look(ctx context.Context) (again bool, err error) {
 	e.next = due.Next
 	free := e.Workers - e.busy
 	e.mu.Unlock()
+	var failed error
 	for _, id := range due.Overdue {
-		e.pass(ctx, id, now)
+		if err := e.pass(ctx, id); err != nil {
+			failed = fmt.Errorf("letting time pass for call %s: %w", id, err)
+		}
 	}
 	started := 0
 	for _, id := range due.Ready {
@@ -171,7 +186,7 @@ func (e *Engine) look(ctx context.Context) (again bool, err error) {
 	if _, err := e.Store.Purge(ctx, now, batch); err != nil {
 		return false, err
 	}
-	return len(due.Overdue) > 0 || started > 0, nil
+	return len(due.Overdue) > 0 || started > 0, failed
 }
 
 // idle waits until something is due or somebody wakes the loop. Nothing is
@@ -230,16 +245,18 @@ func (e *Engine) saturated() []string {
 }
 
 // pass lets time pass for one call: its run has died, or something expired.
-func (e *Engine) pass(ctx context.Context, id string, now time.Time) {
-	_, err := e.Change(ctx, id, record.System, record.NoEpoch, func(c *record.Call) []record.Event {
+func (e *Engine) pass(ctx context.Context, id string) error {
+	_, err := e.Change(ctx, id, record.System, record.NoEpoch, func(c *record.Call, now time.Time) []record.Event {
 		if c.State == record.Running && !c.Lease.Live(now) {
 			return []record.Event{record.Stopped{Why: record.WhyDied}}
 		}
 		return []record.Event{record.TimePassed{}}
 	})
-	if err != nil && !errors.Is(err, store.ErrNotFound) && ctx.Err() == nil {
-		e.Log.Error("letting time pass for a call failed", "call", id, "err", err)
+	var refused *record.Refusal
+	if errors.As(err, &refused) {
+		return nil // another was quicker
 	}
+	return ignore(err, store.ErrNotFound)
 }
 
 // Load returns a call as it is at this moment: what has expired is expired,
@@ -260,15 +277,18 @@ func (e *Engine) Load(ctx context.Context, id string) (*record.Call, error) {
 	if due.IsZero() || now.Before(due) {
 		return c, nil
 	}
-	return e.Change(ctx, id, record.System, record.NoEpoch, func(*record.Call) []record.Event {
+	return e.Change(ctx, id, record.System, record.NoEpoch, func(*record.Call, time.Time) []record.Event {
 		return []record.Event{record.TimePassed{}}
 	})
 }
 
-// Change carries events to the store and returns the call as it is then. What
-// events there are is asked anew whenever the call changed meanwhile. A
+// Events says what happens to a call as it is at a moment. It is asked anew
+// whenever the call changed before the change was applied.
+type Events = func(c *record.Call, now time.Time) []record.Event
+
+// Change carries events to the store and returns the call as it is then. A
 // refusal of the law is put on record and returned.
-func (e *Engine) Change(ctx context.Context, id string, by record.Actor, epoch int64, events func(*record.Call) []record.Event) (*record.Call, error) {
+func (e *Engine) Change(ctx context.Context, id string, by record.Actor, epoch int64, events Events) (*record.Call, error) {
 	for try := 0; ; try++ {
 		c, err := e.Store.Load(ctx, id)
 		if err != nil {
@@ -278,7 +298,7 @@ func (e *Engine) Change(ctx context.Context, id string, by record.Actor, epoch i
 		if err != nil {
 			return nil, err
 		}
-		change, refused := record.Decide(c, by, epoch, now, events(c)...)
+		change, refused := record.Decide(c, by, epoch, now, events(c, now)...)
 		after, err := e.commit(ctx, c, change)
 		if errors.Is(err, store.ErrConflict) && try < maxTries {
 			continue
@@ -314,7 +334,7 @@ func (e *Engine) commit(ctx context.Context, before *record.Call, c record.Chang
 
 // Refuse puts a refusal that concerns a call on record.
 func (e *Engine) Refuse(ctx context.Context, id string, by record.Actor, reason record.Reason, note string) {
-	_, err := e.Change(ctx, id, by, record.NoEpoch, func(*record.Call) []record.Event {
+	_, err := e.Change(ctx, id, by, record.NoEpoch, func(*record.Call, time.Time) []record.Event {
 		return []record.Event{record.Refused{Reason: reason, Note: note}}
 	})
 	var r *record.Refusal

@@ -96,12 +96,24 @@ func (e *Engine) renew(runs []*Run) {
 		switch {
 		case renewed[store.LeaseRef{Call: r.id, Epoch: r.epoch}]:
 			r.renewed(until)
+			e.refresh(ctx, r)
 		case err == nil || r.expired(now):
 			r.lose()
 		}
 		if err := r.flush(ctx); err != nil {
 			e.Log.Warn("a progress report could not be stored", "call", r.id, "err", err)
 		}
+	}
+}
+
+// refresh tells a run what other processes have done to its call: they cannot
+// cancel its context, so that it must look.
+func (e *Engine) refresh(ctx context.Context, r *Run) {
+	if !e.Store.Shared() {
+		return
+	}
+	if c, err := e.Store.Load(ctx, r.id); err == nil {
+		r.see(c)
 	}
 }
 
@@ -135,25 +147,33 @@ func (e *Engine) start(ctx context.Context, id string) bool {
 			e.mu.Unlock()
 			e.nudge()
 		}()
-		e.background(context.WithoutCancel(ctx), id)
+		if !e.background(context.WithoutCancel(ctx), id) {
+			e.sleep(ctx, time.Second) // what fails is not tried at once again
+		}
 	}()
 	return true
 }
 
-// background is one run of a call that no client waits for.
-func (e *Engine) background(ctx context.Context, id string) {
+// background is one run of a call that no client waits for. It reports whether
+// the call could be claimed, or was another's.
+func (e *Engine) background(ctx context.Context, id string) (ok bool) {
+	defer e.survive()
 	r, err := e.claim(ctx, id)
 	var refused *record.Refusal
-	if err != nil || r == nil {
-		if err != nil && !errors.As(err, &refused) {
-			e.Log.Error("claiming a call failed", "call", id, "err", err)
-		}
-		return
+	switch {
+	case errors.As(err, &refused):
+		return true
+	case err != nil:
+		e.Log.Error("claiming a call failed", "call", id, "err", err)
+		return false
+	case r == nil:
+		return true
 	}
 	end := r.Do()
 	if err := r.Settle(ctx, end); err != nil {
 		e.Log.Warn("a run's end could not be recorded; the call will be taken again", "call", id, "err", err)
 	}
+	return true
 }
 
 // claim takes a ready call for a worker, if its owner may still have it run.
@@ -163,24 +183,24 @@ func (e *Engine) claim(ctx context.Context, id string) (*Run, error) {
 		return nil, ignore(err, store.ErrNotFound)
 	}
 	if denied := e.MayRun(ctx, c); denied != nil {
-		_, err := e.Change(ctx, id, record.System, record.NoEpoch, func(*record.Call) []record.Event {
+		_, err := e.Change(ctx, id, record.System, record.NoEpoch, func(*record.Call, time.Time) []record.Event {
 			return []record.Event{record.Abandoned{Error: *denied, Reason: record.ReasonNotAllowed}}
 		})
 		return nil, err
 	}
-	return e.take(ctx, id, record.System, func(*record.Call) []record.Event { return nil }, nil)
+	return e.take(ctx, id, record.System, func(*record.Call, time.Time) []record.Event { return nil }, nil)
 }
 
 // take claims a call, after the events that go with the claim in one commit.
 // A nil run without an error means that it is not to be had.
-func (e *Engine) take(ctx context.Context, id string, by record.Actor, with func(*record.Call) []record.Event, retry *record.Retry) (*Run, error) {
+func (e *Engine) take(ctx context.Context, id string, by record.Actor, with Events, retry *record.Retry) (*Run, error) {
 	now, err := e.Store.Now(ctx)
 	if err != nil {
 		return nil, err
 	}
 	lease := e.lease(now)
-	c, err := e.Change(ctx, id, by, record.NoEpoch, func(c *record.Call) []record.Event {
-		return append(with(c), record.Taken{Lease: lease, Retry: retry})
+	c, err := e.Change(ctx, id, by, record.NoEpoch, func(c *record.Call, now time.Time) []record.Event {
+		return append(with(c, now), record.Taken{Lease: lease, Retry: retry})
 	})
 	if err != nil {
 		return nil, err

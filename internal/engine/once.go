@@ -1,11 +1,11 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/tallystick/tallystick/record"
@@ -28,6 +28,16 @@ type Undone struct{ Err error }
 func (u *Undone) Error() string { return u.Err.Error() }
 func (u *Undone) Unwrap() error { return u.Err }
 
+// An Unkept error says that the effect happened, and that what came of it cannot
+// be put on record: it is not tried again, and a person says what it was.
+type Unkept struct{ Err error }
+
+func (u *Unkept) Error() string { return u.Err.Error() }
+func (u *Unkept) Unwrap() error { return u.Err }
+
+// ErrNested: an effect is asked for by the function that does it.
+var ErrNested = errors.New("the effect is asked for within itself")
+
 // An Effect is what a handler wants done once.
 type Effect struct {
 	Name, Subject string
@@ -44,35 +54,68 @@ func (r *Run) Once(ctx context.Context, f Effect) ([]byte, error) {
 	if r.Carried() {
 		return nil, ErrCarried
 	}
-	defer r.alone(f.Name + "\x00" + f.Subject)()
+	ctx, leave, err := r.alone(ctx, f.Name+"\x00"+f.Subject)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	for attempt := 1; ; attempt++ {
 		result, done, err := r.begin(ctx, f)
 		if done || err != nil {
 			return result, err
 		}
 		result, err = r.do(ctx, f)
-		again := err != nil && f.Repeatable && attempt < maxAttempts && r.ctx.Err() == nil
-		var undone *Undone
-		if again && !errors.As(err, &undone) {
-			if r.pauseBefore(attempt) {
+		if f.Repeatable && unknown(err) {
+			if attempt < maxAttempts && r.pauseBefore(attempt) {
 				continue
+			}
+			if r.Draining() {
+				return nil, ErrDraining // still started: the next process tries it again
 			}
 		}
 		return r.end(f, result, err)
 	}
 }
 
+// unknown reports whether nobody knows from err whether the effect happened.
+func unknown(err error) bool {
+	var undone *Undone
+	var unkept *Unkept
+	return err != nil && !errors.As(err, &undone) && !errors.As(err, &unkept)
+}
+
+// within is what the context of an effect knows: which ones it is done in.
+type within struct {
+	run   *Run
+	name  string
+	outer *within
+}
+
+type withinKey struct{}
+
 // alone lets one goroutine of the handler at a time at an effect.
-func (r *Run) alone(name string) (unlock func()) {
+func (r *Run) alone(ctx context.Context, name string) (in context.Context, leave func(), err error) {
+	outer, _ := ctx.Value(withinKey{}).(*within)
+	for at := outer; at != nil; at = at.outer {
+		if at.run == r && at.name == name {
+			return nil, nil, ErrNested
+		}
+	}
 	r.mu.Lock()
-	m := r.effects[name]
-	if m == nil {
-		m = &sync.Mutex{}
-		r.effects[name] = m
+	place := r.effects[name]
+	if place == nil {
+		place = make(chan struct{}, 1)
+		r.effects[name] = place
 	}
 	r.mu.Unlock()
-	m.Lock()
-	return m.Unlock
+	select {
+	case place <- struct{}{}:
+		return context.WithValue(ctx, withinKey{}, &within{r, name, outer}), func() { <-place }, nil
+	case <-ctx.Done():
+		return nil, nil, context.Cause(ctx)
+	case <-r.ctx.Done():
+		return nil, nil, context.Cause(r.ctx)
+	}
 }
 
 // begin commits the start of the effect. done: it needs no start, since it
@@ -88,7 +131,7 @@ func (r *Run) begin(ctx context.Context, f Effect) (result []byte, done bool, er
 		if have := r.Call().Effect(f.Name, f.Subject); have != nil && have.State == record.EffectDone {
 			return have.Result, true, nil
 		}
-		if err := r.e.MayAct(ctx, r.Call(), f.Name); err != nil {
+		if err := r.e.MayAct(ctx, r, f.Name); err != nil {
 			return nil, false, err
 		}
 		mark, err := r.mark(ctx, f)
@@ -121,7 +164,7 @@ func (r *Run) commitStart(ctx context.Context, f Effect, mark *record.Mark) erro
 	r.begun = true
 	relied := append([]record.Reliance(nil), r.relied...)
 	r.mu.Unlock()
-	err := r.commit(ctx, func(c *record.Call) []record.Event {
+	err := r.commit(ctx, func(c *record.Call, now time.Time) []record.Event {
 		return append(r.announcing(c), record.EffectBegan{
 			Name: f.Name, Subject: f.Subject, Repeatable: f.Repeatable, Mark: mark, Relied: relied,
 		})
@@ -208,9 +251,12 @@ func (r *Run) pauseBefore(attempt int) bool {
 func (r *Run) end(f Effect, result []byte, err error) ([]byte, error) {
 	e := record.EffectEnded{Name: f.Name, Subject: f.Subject, State: record.EffectDone, Result: result}
 	var undone *Undone
+	var unkept *Unkept
 	switch {
 	case errors.As(err, &undone):
 		e.State, e.Result = record.EffectUndone, nil
+	case errors.As(err, &unkept):
+		e.State, e.Result, e.Text = record.EffectHeld, nil, "it happened, but its result cannot be put on record: "+unkept.Error()
 	case err != nil:
 		e.State, e.Result, e.Text = record.EffectHeld, nil, "the far side returned an error; whether it happened is unknown"
 	}
@@ -232,9 +278,12 @@ func (r *Run) end(f Effect, result []byte, err error) ([]byte, error) {
 // commitEnd tries as long as the lease may last: an effect whose end is not
 // recorded is one that a person has to look after.
 func (r *Run) commitEnd(ctx context.Context, e record.EffectEnded) error {
-	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		err := r.commit(ctx, func(*record.Call) []record.Event { return []record.Event{e} })
+	for try, wait := 0, 20*time.Millisecond; ; try, wait = try+1, min(2*wait, time.Second) {
+		err := r.commit(ctx, func(*record.Call, time.Time) []record.Event { return []record.Event{e} })
 		var refused *record.Refusal
+		if errors.As(err, &refused) && try > 0 && r.settledAs(e) {
+			return nil // by the try before, of which the store said that it failed
+		}
 		if err == nil || errors.As(err, &refused) || ctx.Err() != nil || r.lease.Err() != nil {
 			return err
 		}
@@ -242,9 +291,15 @@ func (r *Run) commitEnd(ctx context.Context, e record.EffectEnded) error {
 	}
 }
 
+// settledAs reports whether this run's effect has ended like that already.
+func (r *Run) settledAs(e record.EffectEnded) bool {
+	f := r.Call().Effect(e.Name, e.Subject)
+	return f != nil && f.Epoch == r.epoch && f.State == e.State && bytes.Equal(f.Result, e.Result)
+}
+
 func (r *Run) observe(ctx context.Context, f Effect, e record.EffectEnded) {
 	text := "a run that had lost its lease reported: " + string(e.State)
-	_, err := r.e.Change(ctx, r.id, r.by, record.NoEpoch, func(*record.Call) []record.Event {
+	_, err := r.e.Change(ctx, r.id, r.by, record.NoEpoch, func(*record.Call, time.Time) []record.Event {
 		return []record.Event{record.Observed{Name: f.Name, Subject: f.Subject, Epoch: r.epoch, Result: e.Result, Text: text}}
 	})
 	if err != nil {

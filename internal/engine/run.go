@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -30,15 +31,12 @@ type Run struct {
 	epoch   int64
 	keeping Keeping
 	by      record.Actor
+	timeout time.Duration // of running time, over all runs of the call; zero: none
+	maxOpen int           // questions that are open at once; zero: no limit
 
-	// Timeout of running time, over all runs of the call; zero: none. Set
-	// before Do.
-	Timeout time.Duration
 	// AskFirst: the first effect or report announces the call as a task. Set
 	// before Do.
 	AskFirst bool
-	// MaxOpen bounds the questions of one run; zero: no limit. Set before Do.
-	MaxOpen int
 	// For is what the run is done for, as its starter wants to find it again.
 	// Set before Do.
 	For any
@@ -53,20 +51,24 @@ type Run struct {
 
 	committing sync.Mutex // one change at a time; held over the store's write
 
-	mu       sync.Mutex
-	call     *record.Call
-	opened   *record.Opened // what makes the call, until the first commit has
-	since    time.Time      // when this execution began
-	asked    []record.Question
-	keys     map[string]bool
-	pending  map[string]bool // keys that the handler was told to be pending
-	relied   []record.Reliance
-	begun    bool // an effect has started: the client's leaving ends nothing
-	left     bool // the client has left before that
-	gone     bool // the handler did not return when told to, and was left behind
-	over     bool
-	reported *record.Progress // not yet committed
-	effects  map[string]*sync.Mutex
+	mu      sync.Mutex
+	call    *record.Call
+	opened  *record.Opened // what makes the call, until the first commit has
+	since   time.Time      // when this execution began
+	worked  time.Duration  // in the executions before it
+	asked   []record.Question
+	keys    map[string]bool
+	pending map[string]bool // keys that the handler was told to be pending
+	relied  []record.Reliance
+	fault   error // the handler asked what it may not
+	begun   bool  // an effect has started: the client's leaving ends nothing
+	left    bool  // the client has left before that
+	gone    bool  // the handler did not return when told to, and was left behind
+	over    bool
+
+	reported  *record.Progress // not yet committed
+	reporting *record.Progress // being committed
+	effects   map[string]chan struct{}
 }
 
 func (e *Engine) newRun(c *record.Call, stored bool) *Run {
@@ -74,12 +76,13 @@ func (e *Engine) newRun(c *record.Call, stored bool) *Run {
 		e: e, id: c.ID, epoch: c.Epoch, call: c,
 		by:        record.Actor{Principal: c.Owner, Roles: c.Roles, Channel: record.ChannelRun},
 		announced: make(chan struct{}),
-		effects:   map[string]*sync.Mutex{},
+		effects:   map[string]chan struct{}{},
 		begun:     stored && c.EffectBegun(),
 	}
 	if c.Task {
 		close(r.announced)
 	}
+	r.timeout, r.maxOpen = e.Bounds(c)
 	r.lease, r.lost = context.WithCancelCause(context.Background())
 	r.ctx, r.cancel = context.WithCancelCause(r.lease)
 	return r
@@ -109,12 +112,12 @@ func (e *Engine) Begin(ctx context.Context, o record.Opened, k Keeping) (*Run, e
 }
 
 // Carry makes a run of a call that its client carries.
-func (e *Engine) Carry(ctx context.Context, c *record.Call, by record.Actor, answers []record.Event, retry record.Retry) (*Run, error) {
+func (e *Engine) Carry(ctx context.Context, c *record.Call, by record.Actor, answers Events, retry record.Retry) (*Run, error) {
 	now, err := e.Store.Now(ctx)
 	if err != nil {
 		return nil, err
 	}
-	events := append([]record.Event{record.TimePassed{}}, answers...)
+	events := append([]record.Event{record.TimePassed{}}, answers(c, now)...)
 	events = append(events, record.Taken{Lease: record.Lease{Holder: e.holder, Until: c.Deadline}, Retry: &retry})
 	change, err := record.Decide(c, by, record.NoEpoch, now, events...)
 	if err != nil {
@@ -126,7 +129,7 @@ func (e *Engine) Carry(ctx context.Context, c *record.Call, by record.Actor, ans
 }
 
 // Retry claims a round of a kept call with the answers given to it.
-func (e *Engine) Retry(ctx context.Context, id string, by record.Actor, answers func(*record.Call) []record.Event, retry record.Retry) (*Run, error) {
+func (e *Engine) Retry(ctx context.Context, id string, by record.Actor, answers Events, retry record.Retry) (*Run, error) {
 	return e.take(ctx, id, by, answers, &retry)
 }
 
@@ -157,19 +160,32 @@ func (r *Run) Context() context.Context { return r.ctx }
 // does not return within the engine's grace once it is told to stop is left
 // behind: its context has ended, and nothing it does any more counts.
 func (r *Run) Do() End {
+	defer r.e.executing(r)()
+	if cause := context.Cause(r.ctx); cause != nil {
+		return stopped(cause) // told to stop before it began
+	}
 	r.mu.Lock()
-	r.asked, r.keys, r.relied, r.pending = nil, map[string]bool{}, nil, map[string]bool{}
+	r.asked, r.keys, r.relied, r.pending, r.fault = nil, map[string]bool{}, nil, map[string]bool{}, nil
 	r.since = time.Now()
 	budget := r.budget()
 	r.mu.Unlock()
+
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.worked += time.Since(r.since)
+	}()
 
 	done := make(chan End, 1)
 	r.e.wg.Add(1)
 	go func() {
 		defer r.e.wg.Done()
-		end := r.execute()
-		done <- end
-		r.late(end)
+		end := failed("the handler ended its goroutine", "panic")
+		defer func() { // also when it does, by runtime.Goexit
+			done <- end
+			r.late(end)
+		}()
+		end = r.execute()
 	}()
 	var timeout <-chan time.Time
 	if budget > 0 {
@@ -198,18 +214,30 @@ func (r *Run) Do() End {
 			r.mu.Lock()
 			r.gone = true
 			r.mu.Unlock()
-			return End{Error: &record.Error{Code: codeInternal, Message: context.Cause(r.ctx).Error(), Outcome: "timeout"}}
+			return stopped(context.Cause(r.ctx))
 		}
 	}
 }
 
 const codeInternal = -32603
 
+func failed(message, outcome string) End {
+	return End{Error: &record.Error{Code: codeInternal, Message: message, Outcome: outcome}}
+}
+
+// stopped is the end of a handler that did not come to one of its own.
+func stopped(cause error) End {
+	if errors.Is(cause, ErrTimeout) {
+		return failed(cause.Error(), "timeout")
+	}
+	return failed(cause.Error(), "stopped")
+}
+
 // budget is how long the handler may run now; zero: no limit.
 func (r *Run) budget() time.Duration {
 	left := time.Duration(0)
-	if r.Timeout > 0 {
-		left = max(r.Timeout-r.call.Ran, time.Millisecond)
+	if r.timeout > 0 {
+		left = max(r.timeout-r.call.Ran-r.worked, time.Millisecond)
 	}
 	if now, err := r.e.Store.Now(r.lease); err == nil && r.keeping == Kept {
 		if d := max(r.call.Deadline.Sub(now), time.Millisecond); left == 0 || d < left {
@@ -223,7 +251,7 @@ func (r *Run) budget() time.Duration {
 func (r *Run) outOfTime() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.Timeout > 0 && r.call.Ran+time.Since(r.since) >= r.Timeout {
+	if r.timeout > 0 && r.call.Ran+r.worked+time.Since(r.since) >= r.timeout {
 		return ErrTimeout
 	}
 	return ErrDeadline
@@ -234,7 +262,7 @@ func (r *Run) execute() (end End) {
 	defer func() {
 		if p := recover(); p != nil {
 			r.e.Log.Error("a handler panicked; its call fails", "call", r.id, "tool", r.call.Action.Name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			end = End{Error: &record.Error{Code: codeInternal, Message: "the handler panicked", Outcome: "panic"}}
+			end = failed("the handler panicked", "panic")
 		}
 	}()
 	return r.e.Handle(r.ctx, r)
@@ -244,11 +272,11 @@ func (r *Run) execute() (end End) {
 // the call then waits. A question whose answers are void again and again ends
 // the call instead. It returns the call as it is then.
 func (r *Run) Put(ctx context.Context, pause *record.Paused) (*record.Call, error) {
-	err := r.commit(ctx, func(c *record.Call) []record.Event {
+	err := r.commit(ctx, func(c *record.Call, now time.Time) []record.Event {
 		events := r.asking(c)
 		if pause != nil {
 			p := *pause
-			p.Ran = r.ran()
+			p.Ran = r.worked
 			events = append(events, p)
 		}
 		return events
@@ -269,8 +297,8 @@ func (r *Run) Put(ctx context.Context, pause *record.Paused) (*record.Call, erro
 // Finish ends the call with what its handler came to.
 func (r *Run) Finish(ctx context.Context, end End) (*record.Call, error) {
 	defer r.Close()
-	err := r.commit(ctx, func(*record.Call) []record.Event {
-		return []record.Event{record.Finished{Result: end.Result, Error: end.Error, ToolError: end.ToolError, Ran: r.ran()}}
+	err := r.commit(ctx, func(*record.Call, time.Time) []record.Event {
+		return []record.Event{record.Finished{Result: end.Result, Error: end.Error, ToolError: end.ToolError, Ran: r.worked}}
 	})
 	return r.Call(), err
 }
@@ -281,19 +309,19 @@ func (r *Run) Release(ctx context.Context, why record.Why) error {
 	if !r.IsKept() {
 		return nil
 	}
-	return r.commit(ctx, func(*record.Call) []record.Event {
-		return []record.Event{record.Stopped{Why: why, Ran: r.ran()}}
+	return r.commit(ctx, func(*record.Call, time.Time) []record.Event {
+		return []record.Event{record.Stopped{Why: why, Ran: r.worked}}
 	})
 }
 
 // Respond records answers that came while the run goes on.
-func (r *Run) Respond(ctx context.Context, by record.Actor, answers []record.Event) error {
-	return r.commitAs(ctx, by, func(*record.Call) []record.Event { return answers })
+func (r *Run) Respond(ctx context.Context, by record.Actor, answers Events) error {
+	return r.commitAs(ctx, by, answers)
 }
 
 // Keep brings the call into being in the store.
 func (r *Run) Keep(ctx context.Context) error {
-	return r.commit(ctx, func(*record.Call) []record.Event { return nil })
+	return r.commit(ctx, func(*record.Call, time.Time) []record.Event { return nil })
 }
 
 // late puts the end of a handler that was left behind on record. It changes
@@ -315,7 +343,7 @@ func (r *Run) tooLate(end End) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), r.e.Lease)
 	defer cancel()
-	_, err := r.e.Change(ctx, r.id, r.by, r.epoch, func(*record.Call) []record.Event {
+	_, err := r.e.Change(ctx, r.id, r.by, r.epoch, func(*record.Call, time.Time) []record.Event {
 		return []record.Event{record.Finished{Result: end.Result, Error: end.Error, ToolError: end.ToolError}}
 	})
 	var refused *record.Refusal
@@ -349,46 +377,57 @@ func (r *Run) Settle(ctx context.Context, end End) error {
 }
 
 // Leave says that the client's connection is lost. Unless an effect has begun,
-// the handler's context ends. It reports whether it does.
-func (r *Run) Leave() bool {
+// or the call has become a task, the handler's context ends.
+func (r *Run) Leave() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.begun || r.over {
-		return false
+	if r.begun || r.over || r.call.Task {
+		return
 	}
 	r.left = true
 	r.cancel(ErrLeft)
-	return true
 }
 
-// HasLeft reports whether the client left before an effect began.
+// HasLeft reports whether the client left before that.
 func (r *Run) HasLeft() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.left
 }
 
-// Report notes how far the handler is. It is committed with the next change or
-// the next heartbeat.
-func (r *Run) Report(ctx context.Context, p record.Progress) error {
+// Report notes how far the handler is, and reports whether that is further than
+// before. It is committed with the next change or the next heartbeat.
+func (r *Run) Report(ctx context.Context, p record.Progress) (further bool, err error) {
 	r.mu.Lock()
-	if old := r.reported; old != nil {
-		p.Done, p.Total = max(p.Done, old.Done), max(p.Total, old.Total)
-	} else if old := r.call.Progress; old != nil {
-		p.Done, p.Total = max(p.Done, old.Done), max(p.Total, old.Total)
+	old := r.progress()
+	p.Done, p.Total = rising(old.Done, p.Done), rising(old.Total, p.Total)
+	further = p.Done > old.Done
+	if p != old {
+		r.reported = &p
 	}
-	r.reported = &p
 	announce := r.AskFirst && !r.call.Task
 	r.mu.Unlock()
 	if announce {
-		return r.Announce(ctx)
+		return further, r.Announce(ctx)
 	}
-	return nil
+	return further, nil
 }
 
-// Announce makes the call a task, in one commit.
+// rising is the greater of both, as far as the new one is a number at all.
+func rising(old, v float64) float64 {
+	if v > old && !math.IsInf(v, 0) {
+		return v
+	}
+	return old
+}
+
+// Announce makes the call a task, in one commit, unless its client has left and
+// would never hear of it.
 func (r *Run) Announce(ctx context.Context) error {
-	return r.commit(ctx, func(c *record.Call) []record.Event { return r.announcing(c) })
+	if r.HasLeft() {
+		return ErrLeft
+	}
+	return r.commit(ctx, func(c *record.Call, now time.Time) []record.Event { return r.announcing(c) })
 }
 
 func (r *Run) announcing(c *record.Call) []record.Event {
@@ -399,13 +438,20 @@ func (r *Run) announcing(c *record.Call) []record.Event {
 }
 
 // Progress is the latest report, committed or not.
-func (r *Run) Progress() *record.Progress {
+func (r *Run) Progress() record.Progress {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.reported != nil {
-		return r.reported
+	return r.progress()
+}
+
+func (r *Run) progress() record.Progress {
+	switch {
+	case r.reported != nil:
+		return *r.reported
+	case r.call.Progress != nil:
+		return *r.call.Progress
 	}
-	return r.call.Progress
+	return record.Progress{}
 }
 
 // flush commits a report that nothing else has committed.
@@ -416,7 +462,5 @@ func (r *Run) flush(ctx context.Context) error {
 	if idle {
 		return nil
 	}
-	return r.commit(ctx, func(*record.Call) []record.Event { return nil })
+	return r.commit(ctx, func(*record.Call, time.Time) []record.Event { return nil })
 }
-
-func (r *Run) ran() time.Duration { return time.Since(r.since) }

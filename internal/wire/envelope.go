@@ -50,8 +50,8 @@ func parseMessage(body []byte, limits Limits) (message, *Error) {
 		if name == "params" {
 			continue
 		}
-		if nesting(v, limits.Depth-1) {
-			return m, Errorf(CodeInvalidRequest, "nesting is over the limit of %d levels (Limits.Depth)", limits.Depth)
+		if nesting(v, limits.Nesting-1) {
+			return m, Errorf(CodeInvalidRequest, "nesting is over the limit of %d levels (Limits.Nesting)", limits.Nesting)
 		}
 		if err := strict(v); err != nil {
 			return m, Errorf(CodeInvalidRequest, "%s", err)

@@ -154,7 +154,7 @@ func TestAnAnnouncedLargeBodyIsRefusedUnread(t *testing.T) {
 
 func TestPartsOverTheirLimitNameIt(t *testing.T) {
 	_, server := newHTTPServer(t, newFake(), func(o *HTTPOptions) {
-		o.Limits = Limits{ArgumentsBytes: 100, AnswerBytes: 50, StateBytes: 20, Depth: 5}
+		o.Limits = Limits{ArgumentsBytes: 100, AnswerBytes: 50, StateBytes: 20, Nesting: 5}
 	})
 	for field, c := range map[string]struct {
 		params string
@@ -162,8 +162,8 @@ func TestPartsOverTheirLimitNameIt(t *testing.T) {
 	}{
 		"ArgumentsBytes": {`"arguments":{"a":"` + strings.Repeat("x", 100) + `"}`, 413},
 		"AnswerBytes":    {`"inputResponses":{"k":{"a":"` + strings.Repeat("x", 50) + `"}}`, 413},
-		"StateBytes":     {`"requestState":"` + strings.Repeat("x", 20) + `"`, 413},
-		"Depth":          {`"arguments":{"a":[[[]]]}`, 400},
+		"StateBytes":     {`"requestState":"` + strings.Repeat("x", 21) + `"`, 413},
+		"Nesting":        {`"arguments":{"a":[[[]]]}`, 400},
 	} {
 		body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo",%s,%s}}`, c.params, modernMeta)
 		status, messages := send(t, server, newPost(t, server.URL, body))

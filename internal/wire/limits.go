@@ -12,8 +12,8 @@ type Limits struct {
 	// BodyBytes of one HTTP request body. Default 2 MiB: arguments and as many
 	// answers again.
 	BodyBytes int64
-	// Depth of nested objects and arrays, the message itself being 1. Default 64.
-	Depth int
+	// Nesting of objects and arrays, the message itself being 1. Default 64.
+	Nesting int
 	// ArgumentsBytes of a call's arguments. Default 1 MiB.
 	ArgumentsBytes int
 	// AnswerBytes of each member of inputResponses. Default 64 KiB.
@@ -39,7 +39,7 @@ func (l Limits) withDefaults() Limits {
 	if l.BodyBytes <= 0 {
 		l.BodyBytes = 2 << 20
 	}
-	def(&l.Depth, 64)
+	def(&l.Nesting, 64)
 	def(&l.ArgumentsBytes, 1<<20)
 	def(&l.AnswerBytes, 64<<10)
 	def(&l.StateBytes, 16<<10)

@@ -30,7 +30,7 @@ func (h *HTTP) checkOrigin(r *http.Request) *Error {
 	}
 	for _, origin := range r.Header.Values("Origin") {
 		if !h.allowedOrigin(origin, r.Host, local) {
-			return forbidden("the Origin is not allowed (HTTPOptions.AllowedOrigins)")
+			return forbidden("the Origin is not allowed (Options.AllowedOrigins)")
 		}
 	}
 	return nil

@@ -41,8 +41,8 @@ func parseParams(raw json.RawMessage, limits Limits) (params, *Error) {
 		p.raw = nil
 		return p, nil
 	}
-	if nesting(raw, limits.Depth-1) {
-		return p, Errorf(CodeInvalidParams, "nesting is over the limit of %d levels (Limits.Depth)", limits.Depth)
+	if nesting(raw, limits.Nesting-1) {
+		return p, Errorf(CodeInvalidParams, "nesting is over the limit of %d levels (Limits.Nesting)", limits.Nesting)
 	}
 	var err *Error
 	if p.members, err = object("params", raw, paramMembers); err != nil {
@@ -165,7 +165,7 @@ func (p *params) requestState(limits Limits) (string, bool, *Error) {
 	if v[0] != '"' {
 		return "", true, Errorf(CodeInvalidParams, "params.requestState must be a string")
 	}
-	if len(v) > limits.StateBytes {
+	if len(v) > limits.StateBytes+2 { // its quotes
 		return "", true, tooLarge(CodeInvalidParams, "params.requestState", "StateBytes", int64(limits.StateBytes))
 	}
 	state, ok := unquote(v)

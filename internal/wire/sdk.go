@@ -11,13 +11,13 @@ import (
 // FromToolCall makes a [Request] out of a tools/call that the SDK received in a
 // 2025-era session. ID is nil, for the SDK does not show it. Arguments are the
 // bytes that arrived, checked as strictly as those of the modern era, within
-// default [Limits]. Notify sends notifications/progress and
+// limits. Notify sends notifications/progress and
 // notifications/message on the session; its context must be derived from the
 // SDK handler's for them to reach the request's own stream.
 //
 // A modern request is an error: it is here because the server was served
 // without [NewHTTP] or [NewTransport].
-func FromToolCall(req *mcp.CallToolRequest) (*Request, error) {
+func FromToolCall(req *mcp.CallToolRequest, limits Limits) (*Request, error) {
 	r, err := fromSDK(req, MethodCallTool)
 	if err != nil {
 		return nil, err
@@ -27,9 +27,9 @@ func FromToolCall(req *mcp.CallToolRequest) (*Request, error) {
 		return r, nil // some clients of that era send null for none
 	}
 	r.Arguments = req.Params.Arguments
-	limits := Limits{}.withDefaults()
-	if nesting(r.Arguments, limits.Depth-2) {
-		return nil, Errorf(CodeInvalidParams, "nesting is over the limit of %d levels (Limits.Depth)", limits.Depth)
+	limits = limits.withDefaults()
+	if nesting(r.Arguments, limits.Nesting-2) {
+		return nil, Errorf(CodeInvalidParams, "nesting is over the limit of %d levels (Limits.Nesting)", limits.Nesting)
 	}
 	if len(r.Arguments) > limits.ArgumentsBytes {
 		return nil, tooLarge(CodeInvalidParams, "params.arguments", "ArgumentsBytes", int64(limits.ArgumentsBytes))

@@ -15,7 +15,7 @@ func legacySession(t *testing.T, h func(context.Context, *Request, error)) *mcp.
 	t.Helper()
 	s := mcp.NewServer(&mcp.Implementation{Name: "s", Version: "1"}, &mcp.ServerOptions{SupportedProtocolVersions: []string{"2025-11-25"}})
 	s.AddTool(&mcp.Tool{Name: "t", InputSchema: json.RawMessage(`{"type":"object"}`)}, func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		r, err := FromToolCall(req)
+		r, err := FromToolCall(req, Limits{})
 		h(ctx, r, err)
 		return &mcp.CallToolResult{}, nil
 	})
@@ -117,12 +117,12 @@ func TestLegacyPromptsAndResourcesBecomeRequests(t *testing.T) {
 func TestLegacyArgumentsAreStrictEvenWithoutOurTransport(t *testing.T) {
 	for _, args := range []string{`{"a":1,"a":2}`, `[]`, strings.Repeat(`{"a":`, 70) + "1" + strings.Repeat("}", 70), `{"a":"` + strings.Repeat("x", 1<<20) + `"}`} {
 		req := &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "t", Arguments: json.RawMessage(args)}}
-		if _, err := FromToolCall(req); err == nil {
+		if _, err := FromToolCall(req, Limits{}); err == nil {
 			t.Errorf("%.40s was taken", args)
 		}
 	}
 	for _, args := range []string{``, `null`} {
-		r, err := FromToolCall(&mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "t", Arguments: json.RawMessage(args)}})
+		r, err := FromToolCall(&mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "t", Arguments: json.RawMessage(args)}}, Limits{})
 		if err != nil || r.Arguments != nil {
 			t.Errorf("%q: %v %v", args, r, err)
 		}
@@ -131,7 +131,7 @@ func TestLegacyArgumentsAreStrictEvenWithoutOurTransport(t *testing.T) {
 
 func TestAModernRequestIsNotTakenForALegacyOne(t *testing.T) {
 	req := &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "t", Meta: mcp.Meta{mcp.MetaKeyProtocolVersion: Version}}}
-	if _, err := FromToolCall(req); err == nil {
+	if _, err := FromToolCall(req, Limits{}); err == nil {
 		t.Error("no error")
 	}
 }

@@ -13,30 +13,26 @@ import (
 )
 
 // Stdio is a transport of newline-delimited messages, as the SDK's IOTransport,
-// but a line that is malformed or longer than maxLine bytes costs the client
+// but a line that is malformed or longer than limits.BodyBytes costs the client
 // one error and not the connection, a batch is refused, and ids of any size
-// come back unchanged. A maxLine of zero means 4 MiB.
+// come back unchanged.
 //
 // Both ends are closed with the connection. Reading stops with in: if its Close
 // does not end a Read, as with a terminal, one goroutine stays until it does.
-func Stdio(in io.ReadCloser, out io.WriteCloser, maxLine int) mcp.Transport {
-	if maxLine <= 0 {
-		maxLine = 4 << 20
-	}
-	return &stdio{in: in, out: out, maxLine: maxLine}
+func Stdio(in io.ReadCloser, out io.WriteCloser, limits Limits) mcp.Transport {
+	return &stdio{in: in, out: out, limits: limits.withDefaults()}
 }
 
 type stdio struct {
-	in      io.ReadCloser
-	out     io.WriteCloser
-	maxLine int
+	in     io.ReadCloser
+	out    io.WriteCloser
+	limits Limits
 }
 
 // Connect implements [mcp.Transport].
 func (s *stdio) Connect(context.Context) (mcp.Connection, error) {
 	c := &stdioConn{
 		stdio:  s,
-		limits: Limits{}.withDefaults(),
 		ids:    newIDAlias(),
 		lines:  make(chan line),
 		closed: make(chan struct{}),
@@ -50,15 +46,14 @@ type stdioExtra struct{ id json.RawMessage }
 
 type line struct {
 	text []byte
-	long bool // over maxLine; text is not kept
+	long bool // over the limit; text is not kept
 	err  error
 }
 
 type stdioConn struct {
 	*stdio
-	limits Limits
-	ids    idAlias
-	lines  chan line // from readLines
+	ids   idAlias
+	lines chan line // from readLines
 
 	writing   sync.Mutex // held while out is written
 	closed    chan struct{}
@@ -96,7 +91,7 @@ func (c *stdioConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 // message makes the SDK's form of a line. A nil message was answered here.
 func (c *stdioConn) message(l line) (jsonrpc.Message, error) {
 	if l.long {
-		return nil, c.writeLine(encodeError(nil, tooLarge(CodeInvalidRequest, "the line", "maxLine", int64(c.maxLine))))
+		return nil, c.writeLine(encodeError(nil, tooLarge(CodeInvalidRequest, "the line", "BodyBytes", c.limits.BodyBytes)))
 	}
 	if len(l.text) == 0 {
 		return nil, nil
@@ -167,7 +162,7 @@ func (c *stdioConn) readLines() {
 	}
 }
 
-// readLine reads one line, keeping at most maxLine bytes. A last line without
+// readLine reads one line, keeping at most limits.BodyBytes. A last line without
 // its newline counts.
 func (c *stdioConn) readLine(r *bufio.Reader) line {
 	var l line
@@ -176,13 +171,13 @@ func (c *stdioConn) readLine(r *bufio.Reader) line {
 		if !l.long {
 			l.text = append(l.text, part...)
 		}
-		if len(l.text) > c.maxLine+len("\r\n") {
+		if int64(len(l.text)) > c.limits.BodyBytes+int64(len("\r\n")) {
 			l.long, l.text = true, nil
 		}
 		switch {
 		case err == nil, err == io.EOF && len(l.text) > 0:
 			l.text = trimSpace(l.text)
-			if len(l.text) > c.maxLine {
+			if int64(len(l.text)) > c.limits.BodyBytes {
 				l.long, l.text = true, nil
 			}
 			return l

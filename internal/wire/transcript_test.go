@@ -286,7 +286,7 @@ func newStdio(t *testing.T, h Handler, maxLine int) (*stdioCarrier, *mcp.ServerS
 	if err != nil {
 		t.Fatal(err)
 	}
-	session := connect(t, Stdio(serverIn, serverOut, maxLine), h)
+	session := connect(t, Stdio(serverIn, serverOut, Limits{BodyBytes: int64(maxLine)}), h)
 	t.Cleanup(func() {
 		clientOut.Close()
 		_ = session.Wait()

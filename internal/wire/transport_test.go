@@ -138,7 +138,7 @@ func TestLongLinesWorkUpToTheLimitAndCostOneErrorBeyond(t *testing.T) {
 		if size < 2<<20 && !strings.Contains(got, "from the SDK") {
 			t.Errorf("%d bytes: got %.200s", size, got)
 		}
-		if size > 2<<20 && !(strings.Contains(got, "maxLine") && strings.Contains(got, "-32600")) {
+		if size > 2<<20 && !(strings.Contains(got, "BodyBytes") && strings.Contains(got, "-32600")) {
 			t.Errorf("%d bytes: got %.200s", size, got)
 		}
 	}
