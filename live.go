@@ -36,6 +36,10 @@ func (x *exchange) live(ctx context.Context, run *engine.Run, mine []record.Ques
 		res, err := x.finish(ctx, run, x.failed(err))
 		return nil, res, err
 	}
+	if err := x.mayReply(ctx, c, got); err != nil {
+		res, err := x.finish(ctx, run, x.failed(err))
+		return nil, res, err
+	}
 	err = run.Respond(ctx, x.by, func(c *record.Call, now time.Time) []record.Event {
 		return append([]record.Event{record.TimePassed{}}, got.events(c, x, now)...)
 	})

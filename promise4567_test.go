@@ -288,6 +288,10 @@ func TestPromise7PermissionIsAskedAgainEachTime(t *testing.T) {
 	if r := ann.retry("refund", order1, state, map[string]any{"approve": yes}); r.outcome() != "not_allowed" {
 		t.Errorf("resume: %s", r.raw)
 	}
+	deny(tallystick.Reply)
+	if r := ann.retry("refund", order1, state, map[string]any{"approve": yes}); r.outcome() != "not_allowed" {
+		t.Errorf("reply: %s", r.raw)
+	}
 	deny(tallystick.Act)
 	if r := ann.retry("refund", order1, state, map[string]any{"approve": yes}); r.outcome() != "not_allowed" || sh.refunds.Load() != 0 {
 		t.Errorf("act: %s, %d refunds", r.raw, sh.refunds.Load())

@@ -108,6 +108,9 @@ func (x *exchange) carried(ctx context.Context, claims seal.Claims) (json.RawMes
 	if len(got.events(&c, x, now)) == 0 && !x.news(&c, now) {
 		return x.reissue(ctx, &c)
 	}
+	if err := x.mayReply(ctx, &c, got); err != nil {
+		return x.failure(err, "")
+	}
 	events := func(c *record.Call, now time.Time) []record.Event { return got.events(c, x, now) }
 	run, err := x.s.engine.Carry(ctx, &c, x.by, events, record.Retry{N: claims.Round, Answers: got.digest})
 	if err != nil {
@@ -141,6 +144,9 @@ func (x *exchange) resume(ctx context.Context, c *record.Call, n int) (json.RawM
 				return x.reissue(ctx, c)
 			}
 			continue
+		}
+		if err := x.mayReply(ctx, c, got); err != nil {
+			return x.failure(err, c.ID)
 		}
 		res, err := x.claim(ctx, c, n, got)
 		var refused *record.Refusal
@@ -282,6 +288,25 @@ func (x *exchange) read(ctx context.Context, c *record.Call) (*answers, error) {
 		}
 	}
 	return got, nil
+}
+
+// mayReply asks whether the sender may give these answers, as far as there are
+// open questions for them.
+func (x *exchange) mayReply(ctx context.Context, c *record.Call, got *answers) error {
+	for _, g := range got.given {
+		if q := c.Question(g.WireKey); g.consent || q == nil || q.State != record.Open {
+			continue
+		}
+		a := accessTo(c, Reply, x.id)
+		a.Question = g.WireKey
+		if x.f.readOnly {
+			a.CallID = "" // no store knows of it
+		}
+		if err := x.s.authorize(ctx, a); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // errMisfit names what does not fit, by question and field.
