@@ -219,4 +219,3 @@ func (c *Call) Report(msg string, done, total float64) {
 		c.notify(c.journal.Progress())
 	}
 }
-

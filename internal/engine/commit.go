@@ -206,9 +206,13 @@ func (r *Run) overdue(now time.Time) bool {
 func (r *Run) Close() {
 	r.mu.Lock()
 	r.over = true
+	unended := r.call.State == record.Running
 	r.mu.Unlock()
 	r.e.drop(r)
 	r.lost(ErrLost)
+	if unended {
+		r.e.nudge() // its end could not be recorded: the loop waits for its lease to lapse
+	}
 }
 
 // Draining reports whether the handler was told that the process shuts down.
