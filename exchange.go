@@ -368,8 +368,15 @@ func (x *exchange) ask(ctx context.Context, run *engine.Run) (*engine.Run, json.
 	}
 	if c.State == record.Waiting && !c.HasOpen() { // answered by others meanwhile
 		next, err := x.s.engine.Retry(ctx, c.ID, x.by, none, record.Retry{N: c.Round})
-		if err != nil || next == nil {
+		if err != nil {
 			return nil, nil, err
+		}
+		if next == nil { // it may not be run again, and has ended
+			if c, err = x.s.engine.Load(ctx, c.ID); err != nil {
+				return nil, nil, err
+			}
+			res, err := x.status(c)
+			return nil, res, err
 		}
 		next.For, next.AskFirst = x, run.AskFirst
 		return next, nil, nil

@@ -78,7 +78,8 @@ func Once[R any](ctx context.Context, c *Call, e Effect, f func(ctx context.Cont
 }
 
 // NotDone says of an effect that failed with err that it certainly did not
-// happen: nothing is held, and it may be tried again. Return it from Once's f.
+// happen, by this attempt or an earlier one: nothing is held, and it may be
+// tried again. Return it from Once's f.
 func NotDone(err error) error {
 	if err == nil {
 		return nil

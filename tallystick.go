@@ -107,6 +107,7 @@ type Limits struct {
 	BodyBytes      int           // of an HTTP body, or a line over stdio: what the parts above may add up to, answers to half of OpenQuestions
 	Sessions       int           // of the 2025 era over HTTP, open at once: 10 000, and 1 000 of one principal
 	InFlight       int           // requests at once over one connection other than HTTP: 1 024
+	JournalBytes   int           // of what one call remembers of questions, answers and effects: 6 MiB
 	LiveCalls      int           // kept calls of one tenant that have not ended: 10 000
 	Lease          time.Duration // of a run: 10 s, renewed every third of it
 	Grace          time.Duration // for a handler to return once its context has ended: 5 s
@@ -138,6 +139,7 @@ func (l Limits) withDefaults() Limits {
 	num(&l.ResultBytes, 4<<20)
 	num(&l.Nesting, 64)
 	num(&l.LiveCalls, 10_000)
+	num(&l.JournalBytes, 6<<20)
 	num(&l.BodyBytes, l.ArgumentsBytes+l.OpenQuestions*l.AnswerBytes/2+l.StateBytes+64<<10)
 	return l
 }
@@ -229,7 +231,7 @@ func New(s *mcp.Server, opts *Options) (*Server, error) {
 		srv.store = noStore{}
 	}
 	srv.engine = engine.New(engine.Options{
-		Store: srv.store, Handle: srv.execute, MayRun: srv.mayRun, MayAct: srv.mayAct, Bounds: srv.bounds, Log: o.Log,
+		Store: srv.store, Handle: srv.execute, MayRun: srv.mayRun, MayAct: srv.mayAct, Bounds: srv.bounds, Journal: srv.limits.JournalBytes, Log: o.Log,
 		Node: o.Node, Workers: o.Workers, PerTenant: o.WorkersPerTenant,
 		Lease: srv.limits.Lease, Heartbeat: srv.limits.Lease / 3, Drain: srv.limits.Drain, Grace: srv.limits.Grace,
 	})

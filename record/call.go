@@ -317,6 +317,25 @@ func (c *Call) TTL() time.Duration {
 	return c.Deadline.Sub(c.CreatedAt)
 }
 
+// Size is about how many bytes the call remembers besides its arguments and
+// result: what its questions ask, its answers say and its effects returned.
+func (c *Call) Size() int {
+	n := 0
+	for _, q := range c.Questions {
+		n += 512 + len(q.Request) + len(q.Message) + len(q.Facts)
+		for _, a := range q.Answers {
+			n += 256 + len(a.Value)
+		}
+	}
+	for _, f := range c.Effects {
+		n += 512 + len(f.Result)
+		for _, e := range f.Evidence {
+			n += 256 + len(e.Result) + len(e.Text)
+		}
+	}
+	return n
+}
+
 // settling reports whether the current run has begun an effect: then the
 // deadline waits for the run.
 func (c *Call) settling() bool {

@@ -34,6 +34,9 @@ type Effect struct {
 // maxEvidence bounds how much of it one effect keeps.
 const maxEvidence = 8
 
+// maxEvidenceResult bounds one piece of it, in bytes.
+const maxEvidenceResult = 64 << 10
+
 // Evidence is what is known about an effect's end without being its end: what
 // a run that had lost its lease reported, or why the end is unknown.
 type Evidence struct {

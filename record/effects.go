@@ -1,6 +1,9 @@
 package record
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // apply starts an effect, or says why it may not start. The conditions are
 // those of one write: the run is current and its lease unexpired (see admit),
@@ -121,8 +124,13 @@ func (d *decision) hold(f *Effect, why string) {
 	d.note("effect held", func(a *Entry) { a.Effect, a.Note = effectName(f.Name, f.Subject), why })
 }
 
-// addEvidence keeps the first and the latest of more than maxEvidence.
+// addEvidence keeps the first and the latest of more than maxEvidence, and of
+// a result that is too large for that only its size.
 func (f *Effect) addEvidence(e Evidence) {
+	if len(e.Result) > maxEvidenceResult {
+		e.Text += fmt.Sprintf("; its result of %d bytes is too large to keep here", len(e.Result))
+		e.Result = nil
+	}
 	if len(f.Evidence) >= maxEvidence {
 		f.Evidence = append(f.Evidence[:1], f.Evidence[2:]...)
 	}

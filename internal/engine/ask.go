@@ -11,6 +11,14 @@ import (
 // ErrAskedTwice: a handler asked the same key twice in one run.
 var ErrAskedTwice = errors.New("the same key was asked twice in one run")
 
+// full says that the call remembers as much as it may. The caller holds mu.
+func (r *Run) full() error {
+	if n := r.call.Size(); r.e.Journal > 0 && n >= r.e.Journal {
+		return fmt.Errorf("the call remembers %d bytes, which is over the limit JournalBytes (%d): ask less, or return less from effects", n, r.e.Journal)
+	}
+	return nil
+}
+
 // fail makes the run fail whatever its handler returns: it asks what it may
 // not. The caller holds mu.
 func (r *Run) fail(err error) error {
@@ -40,6 +48,9 @@ func (r *Run) Ask(q record.Question) (known record.Question, pending bool, err e
 	settled := f != nil && f.State != record.Open
 	if !settled && r.maxOpen > 0 && len(r.pending) >= r.maxOpen {
 		return q, false, r.fail(fmt.Errorf("%d open questions are over the limit OpenQuestions (%d)", len(r.pending)+1, r.maxOpen))
+	}
+	if err := r.full(); err != nil {
+		return q, false, r.fail(err)
 	}
 	r.keys[q.Key] = true
 	r.asked = append(r.asked, q)

@@ -54,7 +54,10 @@ type Options struct {
 	// Bounds says how long the runs of a call may take together, and how many
 	// questions may be open at once; zero: no limit.
 	Bounds func(c *record.Call) (timeout time.Duration, open int)
-	Log    *slog.Logger
+	// Journal bounds what one call remembers (record.Call.Size), in bytes: a
+	// call that has reached it can ask and do no more. Zero: no limit.
+	Journal int
+	Log     *slog.Logger
 
 	Node      string        // names this process's place; default: "node"
 	Workers   int           // background runs at once; default 32

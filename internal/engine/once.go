@@ -156,6 +156,10 @@ func (r *Run) begin(ctx context.Context, f Effect) (result []byte, done bool, er
 // then on the client's leaving ends nothing.
 func (r *Run) commitStart(ctx context.Context, f Effect, mark *record.Mark) error {
 	r.mu.Lock()
+	if err := r.full(); err != nil {
+		r.mu.Unlock()
+		return err
+	}
 	if r.left {
 		r.mu.Unlock()
 		return ErrLeft
