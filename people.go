@@ -15,24 +15,28 @@ import (
 // Waiting is a question, or a held effect, that a person may settle out of
 // band: what an approval page shows.
 type Waiting struct {
-	CallID    string
-	Tool      string
-	Requester Principal
-	Arguments json.RawMessage // in full: what is approved is all of it
+	CallID    string          `json:"callId"`
+	Tool      string          `json:"tool"`
+	Requester Principal       `json:"requester"`
+	Arguments json.RawMessage `json:"arguments,omitempty"` // in full: what is approved is all of it
 
 	// Of a question. Digest names exactly what is asked; hand it to Decide.
-	Key, Digest      string
-	Kind             string // form, url, sampling or roots
-	Message          string
-	Request          json.RawMessage // with requestedSchema, for a form
-	Facts            json.RawMessage
-	AskedAt, Expires time.Time
-	Accepted, Needed int // people
+	Key      string          `json:"key,omitempty"`
+	Digest   string          `json:"digest,omitempty"`
+	Kind     string          `json:"kind,omitempty"` // form, url, sampling or roots
+	Message  string          `json:"message,omitempty"`
+	Request  json.RawMessage `json:"request,omitempty"` // with requestedSchema, for a form
+	Facts    json.RawMessage `json:"facts,omitempty"`
+	AskedAt  time.Time       `json:"askedAt,omitzero"`
+	Expires  time.Time       `json:"expires,omitzero"`
+	Accepted int             `json:"accepted,omitempty"` // people, of those Needed
+	Needed   int             `json:"needed,omitempty"`
 
 	// Of a held effect, instead.
-	Effect, Subject string
-	StartedAt       time.Time
-	Evidence        []record.Evidence
+	Effect    string            `json:"effect,omitempty"`
+	Subject   string            `json:"subject,omitempty"`
+	StartedAt time.Time         `json:"startedAt,omitzero"`
+	Evidence  []record.Evidence `json:"evidence,omitempty"`
 }
 
 // maxWaiting bounds what one Waiting returns.
@@ -103,21 +107,23 @@ func (s *Server) waiting(c *record.Call, q record.Question) Waiting {
 
 // A Decision settles one question, or resolves one held effect.
 type Decision struct {
-	CallID string
+	CallID string `json:"callId"`
 
 	// Key of the question, as Waiting has it, and its Digest: a question that
 	// is no longer asked in those words is not answered. Empty: not compared.
-	Key, Digest string
+	Key    string `json:"key,omitempty"`
+	Digest string `json:"digest,omitempty"`
 	// Accept the question, or else decline it.
-	Accept bool
-	// Content of an accepted form, an object. Absent for Confirm: a yes.
-	Content json.RawMessage
+	Accept bool `json:"accept,omitempty"`
+	// Content of an accepted form, an object. Absent or null for Confirm: a yes.
+	Content json.RawMessage `json:"content,omitempty"`
 
 	// Effect and Subject of a held effect, instead of Key, and whether it
 	// Happened, with its Result (JSON; what Once returns) if it did.
-	Effect, Subject string
-	Happened        bool
-	Result          json.RawMessage
+	Effect   string          `json:"effect,omitempty"`
+	Subject  string          `json:"subject,omitempty"`
+	Happened bool            `json:"happened,omitempty"`
+	Result   json.RawMessage `json:"result,omitempty"`
 }
 
 // Errors of [Server.Decide].
@@ -164,6 +170,9 @@ func (s *Server) Decide(ctx context.Context, by Identity, d Decision) error {
 
 func (s *Server) decide(ctx context.Context, c *record.Call, q *record.Question, by record.Actor, d Decision) error {
 	r := record.Responded{WireKey: q.WireKey, Action: record.Decline}
+	if string(d.Content) == "null" {
+		d.Content = nil
+	}
 	if d.Accept {
 		var wrong misfit
 		if n := s.limits.AnswerBytes; len(d.Content) > n {

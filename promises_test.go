@@ -2,7 +2,9 @@ package tallystick_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -156,7 +158,13 @@ func TestSomebodyElseApprovesOutOfBand(t *testing.T) {
 	if err != nil || len(w) != 1 || string(w[0].Arguments) != `{"orderId":"7"}` {
 		t.Fatalf("waiting for eve: %v, %v", w, err)
 	}
-	if err := d.srv.Decide(ctx, eve, tallystick.Decision{CallID: call, Key: w[0].Key, Digest: w[0].Digest, Accept: true}); err != nil {
+	// As a page would send it.
+	var decision tallystick.Decision
+	sent := fmt.Sprintf(`{"callId":%q,"key":%q,"digest":%q,"accept":true,"content":null}`, call, w[0].Key, w[0].Digest)
+	if err := json.Unmarshal([]byte(sent), &decision); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.srv.Decide(ctx, eve, decision); err != nil {
 		t.Fatal(err)
 	}
 	deadline := time.Now().Add(5 * time.Second)
