@@ -166,8 +166,8 @@ func (x *exchange) keyed(ctx context.Context, o record.Opened, key string) (json
 // if what was asked is settled, and if this client is asked live.
 func (x *exchange) rejoin(ctx context.Context, c *record.Call) (json.RawMessage, error) {
 	for range 3 { // each further time because another request was quicker
-		c, err := x.settled(ctx, c)
-		if err != nil {
+		var err error
+		if c, err = x.settled(ctx, c); err != nil {
 			return nil, err
 		}
 		if c.State != record.Waiting || c.Background {
