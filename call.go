@@ -190,6 +190,9 @@ func (c *Call) question(q Question, kind record.Kind, request []byte, confirm bo
 	if q.Who.Count < 0 || q.Who.Count > 1 && q.Who.Requester() {
 		return rq, fmt.Errorf("question %q: Who.Count %d makes no sense for the requester alone", q.Key, q.Who.Count)
 	}
+	if able := c.named(q.Who); able >= 0 && able < q.Who.Needed() {
+		return rq, fmt.Errorf("question %q: %d of those whom Who.Subjects names may answer it, and %d must", q.Key, able, q.Who.Needed())
+	}
 	if c.journal.Carried() && (!q.Who.Requester() || q.Who.OutOfBand || kind == record.KindURL) {
 		return rq, fmt.Errorf("question %q: a read-only %s is carried by its client, so that only its requester can be asked, through it", q.Key, c.f.method)
 	}
@@ -204,6 +207,20 @@ func (c *Call) question(q Question, kind record.Kind, request []byte, confirm bo
 		rq.Facts = facts
 	}
 	return rq, nil
+}
+
+// named counts the people who may answer by name; -1: others may too.
+func (c *Call) named(w Who) int {
+	if len(w.Roles) > 0 || len(w.Subjects) == 0 {
+		return -1
+	}
+	able := map[string]bool{}
+	for _, s := range w.Subjects {
+		if !w.NotRequester || s != c.Owner().Subject {
+			able[s] = true
+		}
+	}
+	return len(able)
 }
 
 // Report says how far the handler is, for progress notifications and

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/mail"
 	"net/url"
 	"reflect"
@@ -45,6 +46,8 @@ func formOf[T any]() (*form, error) {
 	return f, nil
 }
 
+var timeType = reflect.TypeFor[time.Time]()
+
 func inferForm(t reflect.Type) (*form, error) {
 	if t.Kind() != reflect.Struct {
 		return nil, errors.New("it is no struct")
@@ -66,6 +69,9 @@ func inferForm(t reflect.Type) (*form, error) {
 			p.Type = p.Types[1-slices.Index(p.Types, "null")]
 			p.Types = nil
 			s.Required = slices.DeleteFunc(s.Required, func(r string) bool { return r == name })
+		}
+		if t := field.Type; p.Type == "string" && (t == timeType || t.Kind() == reflect.Pointer && t.Elem() == timeType) {
+			p.Format = "date-time"
 		}
 		if err := refine(p, field.Tag.Get("form")); err != nil {
 			return nil, fmt.Errorf("field %s: %w", field.Name, err)
@@ -254,6 +260,13 @@ func (f *form) check(content []byte) (json.RawMessage, map[string]string) {
 			continue
 		}
 		known[name] = value
+		if n, ok := value.(float64); ok && p.Type == "integer" {
+			whole, ok := wholeNumber(v, n)
+			if !ok {
+				wrong[name] = "is no whole number of 64 bits"
+			}
+			raw[name] = whole
+		}
 		if s, ok := value.(string); ok && p.Format != "" && !hasFormat(p.Format, s) {
 			wrong[name] = "is no " + p.Format
 		}
@@ -272,6 +285,20 @@ func (f *form) check(content []byte) (json.RawMessage, map[string]string) {
 		return nil, map[string]string{"content": "is no object"}
 	}
 	return clean, nil
+}
+
+// wholeNumber writes an integer as Go reads integers, whatever JSON makes of it:
+// 5.0 and 5e0 are 5.
+func wholeNumber(raw json.RawMessage, n float64) (json.RawMessage, bool) {
+	var i int64
+	var u uint64
+	if json.Unmarshal(raw, &i) == nil || json.Unmarshal(raw, &u) == nil {
+		return raw, true
+	}
+	if n != math.Trunc(n) || math.Abs(n) > 1<<53 {
+		return raw, false
+	}
+	return strconv.AppendInt(nil, int64(n), 10), true
 }
 
 // blame finds the properties that do not fit. It never quotes a value.

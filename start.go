@@ -64,7 +64,7 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	var probe probeResult
 	if err := s.askSDK(ctx, nonce, &info, &probe); err != nil {
-		return fmt.Errorf("tallystick: probing the SDK server: %w", err)
+		return fmt.Errorf("tallystick: probing the SDK server: %w: receiving middleware of the mcp.Server must let server/discover and %s pass from a connection in memory, which has no token", err, probeMethod)
 	}
 	if probe.Foreign != "" && !s.opts.SkipSDKMiddleware {
 		return fmt.Errorf("tallystick: the mcp.Server has receiving middleware (%s), which the calls of tallystick's tools would pass by: put it into Server.Use, or set Options.SkipSDKMiddleware", probe.Foreign)

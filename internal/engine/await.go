@@ -24,14 +24,14 @@ func (e *Engine) notify(c *record.Call) {
 		}
 	}
 	e.mu.Unlock()
+	for _, r := range runs {
+		r.see(c) // before the watchers, who may look at the run
+	}
 	for _, w := range watchers {
 		select {
 		case w <- struct{}{}:
 		default:
 		}
-	}
-	for _, r := range runs {
-		r.see(c)
 	}
 	if sooner {
 		e.nudge()

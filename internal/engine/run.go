@@ -401,8 +401,9 @@ func (r *Run) Report(ctx context.Context, p record.Progress) (further bool, err 
 	r.mu.Lock()
 	old := r.progress()
 	p.Done, p.Total = rising(old.Done, p.Done), rising(old.Total, p.Total)
-	further = p.Done > old.Done
-	if p != old {
+	first := r.reported == nil && r.call.Progress == nil
+	further = first || p.Done > old.Done
+	if first || p != old {
 		r.reported = &p
 	}
 	announce := r.AskFirst && !r.call.Task

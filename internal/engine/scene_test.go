@@ -208,4 +208,3 @@ func (s *flaky) Purge(ctx context.Context, now time.Time, limit int) (int, error
 	s.calls.Add(1)
 	return s.Store.Purge(ctx, now, limit)
 }
-

@@ -83,7 +83,9 @@ func fromSDK[P mcp.Params](req *mcp.ServerRequest[P], method string) (*Request, 
 		r.Capabilities = &mcp.ClientCapabilities{}
 	}
 	if r.Extra == nil {
-		r.Extra = &mcp.RequestExtra{}
+		// Nobody says who sent it: it came past the transports of this package,
+		// and must not pass for one of a local user's.
+		return nil, Errorf(CodeInternal, "a request reached the SDK by a transport that does not say who sent it: serve with Handler or Transport")
 	}
 	if req.Session != nil {
 		r.Notify = func(ctx context.Context, method string, params any) error {

@@ -116,16 +116,23 @@ func TestLegacyPromptsAndResourcesBecomeRequests(t *testing.T) {
 
 func TestLegacyArgumentsAreStrictEvenWithoutOurTransport(t *testing.T) {
 	for _, args := range []string{`{"a":1,"a":2}`, `[]`, strings.Repeat(`{"a":`, 70) + "1" + strings.Repeat("}", 70), `{"a":"` + strings.Repeat("x", 1<<20) + `"}`} {
-		req := &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "t", Arguments: json.RawMessage(args)}}
+		req := &mcp.CallToolRequest{Extra: &mcp.RequestExtra{}, Params: &mcp.CallToolParamsRaw{Name: "t", Arguments: json.RawMessage(args)}}
 		if _, err := FromToolCall(req, Limits{}); err == nil {
 			t.Errorf("%.40s was taken", args)
 		}
 	}
 	for _, args := range []string{``, `null`} {
-		r, err := FromToolCall(&mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "t", Arguments: json.RawMessage(args)}}, Limits{})
+		r, err := FromToolCall(&mcp.CallToolRequest{Extra: &mcp.RequestExtra{}, Params: &mcp.CallToolParamsRaw{Name: "t", Arguments: json.RawMessage(args)}}, Limits{})
 		if err != nil || r.Arguments != nil {
 			t.Errorf("%q: %v %v", args, r, err)
 		}
+	}
+}
+
+// Nobody vouches for the sender of such a request, nor says that it is local.
+func TestARequestOfAnUnknownTransportIsRefused(t *testing.T) {
+	if _, err := FromToolCall(&mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "t"}}, Limits{}); err == nil {
+		t.Error("no error")
 	}
 }
 

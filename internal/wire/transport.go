@@ -93,8 +93,12 @@ func (c *connection) Read(ctx context.Context) (jsonrpc.Message, error) {
 			return nil, err
 		}
 		req, ok := msg.(*jsonrpc.Request)
-		if !ok || !c.intercept(req) {
+		if !ok {
 			return msg, nil
+		}
+		if !c.intercept(req) {
+			req.Extra = requestExtra(req) // by which fromSDK knows that it came this way
+			return req, nil
 		}
 	}
 }
