@@ -136,3 +136,60 @@ func TestActIsAskedWithWhatTheRequestSays(t *testing.T) {
 		t.Fatalf("with it: %s", r.raw)
 	}
 }
+
+type noTakeover struct{ *memory.Store }
+
+func (noTakeover) Takeover(context.Context, string, string) error { return errors.New("disk on fire") }
+
+// A server that cannot work says so and serves nothing; nothing of it is left.
+func TestRunThatCannotWork(t *testing.T) {
+	srv, err := tallystick.New(mcp.NewServer(&mcp.Implementation{Name: "x", Version: "1"}, nil), &tallystick.Options{
+		Store: noTakeover{memory.New(memory.Options{})}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(srv.Handler(nil))
+	defer web.Close()
+	if err := srv.Run(context.Background()); err == nil || !strings.Contains(err.Error(), "disk on fire") {
+		t.Fatalf("%v", err)
+	}
+	waitFor(t, func() bool {
+		resp, err := http.Get(web.URL)
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusServiceUnavailable
+	})
+	ours, theirs := mcp.NewInMemoryTransports()
+	defer func() { _ = ours }()
+	if _, err := srv.Transport(theirs).Connect(context.Background()); err == nil {
+		t.Error("a connection to a server that does not work")
+	}
+}
+
+// A server without a store drains too: what runs comes to its end first.
+func TestReadOnlyServersDrain(t *testing.T) {
+	srv, err := tallystick.New(mcp.NewServer(&mcp.Implementation{Name: "x", Version: "1"}, nil), &tallystick.Options{Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := make(chan struct{})
+	var ended atomic.Bool
+	tallystick.AddTool(srv, &mcp.Tool{Name: "look", Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true}}, nil,
+		func(context.Context, *tallystick.Call, struct{}) (*mcp.CallToolResult, any, error) {
+			close(began)
+			time.Sleep(100 * time.Millisecond)
+			ended.Store(true)
+			return nil, nil, nil
+		})
+	d := &desk{t: t, srv: srv}
+	d.serve()
+	go func() { _, _ = d.as("", capsForm).try(context.Background(), "tools/call", "look", nil) }()
+	<-began
+	d.stop()
+	if !ended.Load() {
+		t.Error("Run returned while a tool ran")
+	}
+}

@@ -290,12 +290,14 @@ type gate struct {
 func (g *gate) Connect(ctx context.Context) (mcp.Connection, error) {
 	select {
 	case <-g.s.ready:
-		return g.Transport.Connect(ctx)
 	case <-g.s.stopped:
-		return nil, errors.New("tallystick: Server.Run has failed or ended")
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+	if !g.s.isReady() {
+		return nil, errors.New("tallystick: Server.Run has failed or ended")
+	}
+	return g.Transport.Connect(ctx)
 }
 
 func (g *gate) SupportsProtocolVersion(v string) bool {
