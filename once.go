@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/tallystick/tallystick/internal/engine"
 	"github.com/tallystick/tallystick/record"
@@ -66,7 +67,7 @@ func Once[R any](ctx context.Context, c *Call, e Effect, f func(ctx context.Cont
 		},
 	})
 	if err != nil {
-		return zero, effectError(err)
+		return zero, c.s.effectError(err, e.Name)
 	}
 	if len(raw) == 0 {
 		return zero, nil
@@ -87,8 +88,9 @@ func NotDone(err error) error {
 	return &engine.Undone{Err: err}
 }
 
-// effectError turns the law's refusals into the errors of this package.
-func effectError(err error) error {
+// effectError turns the law's refusals into the errors of this package. What the
+// store says is for the log: a handler's error may reach its caller.
+func (s *Server) effectError(err error, effect string) error {
 	var refused *record.Refusal
 	var undone *engine.Undone
 	switch {
@@ -96,8 +98,13 @@ func effectError(err error) error {
 		return ErrPending
 	case errors.As(err, &undone):
 		return undone.Err
-	case !errors.As(err, &refused):
+	case errors.As(err, &refused):
+	case outcome(err) != "" || slices.ContainsFunc(engine.Told, func(t error) bool { return errors.Is(err, t) }):
 		return err
+	default:
+		id := newID()
+		s.log.Error("an effect could not be started", "effect", effect, "correlation", id, "err", err)
+		return fmt.Errorf("internal error (correlation id %s)", id)
 	}
 	switch refused.Reason {
 	case record.ReasonHeld:

@@ -55,10 +55,15 @@ func AddPrompt(s *Server, p *mcp.Prompt, h PromptHandler) {
 }
 
 func checkPrompt(args json.RawMessage, required map[string]bool) error {
-	given := map[string]string{}
+	given := map[string]*string{}
 	if len(args) > 0 {
 		if err := strictDecode(args, &given); err != nil {
 			return wire.Errorf(wire.CodeInvalidParams, "arguments of a prompt must be strings")
+		}
+	}
+	for name, v := range given {
+		if v == nil {
+			return wire.Errorf(wire.CodeInvalidParams, "argument %q must be a string", name)
 		}
 	}
 	for name, needed := range required {

@@ -148,6 +148,11 @@ func (x *exchange) resume(ctx context.Context, c *record.Call, n int) (json.RawM
 		if err := x.mayReply(ctx, c, got); err != nil {
 			return x.failure(err, c.ID)
 		}
+		for _, g := range got.given {
+			if q := c.Question(g.WireKey); q != nil && q.State != record.Open {
+				x.s.engine.Refuse(ctx, c.ID, x.by, record.ReasonNotOpen, g.WireKey)
+			}
+		}
 		res, err := x.claim(ctx, c, n, got)
 		var refused *record.Refusal
 		if !errors.As(err, &refused) {

@@ -63,20 +63,25 @@ func (s *Server) start(ctx context.Context) error {
 		Meta map[string]json.RawMessage `json:"_meta"`
 	}
 	var probe probeResult
-	if err := s.askSDK(ctx, nonce, &info, &probe); err != nil {
-		return fmt.Errorf("tallystick: probing the SDK server: %w: receiving middleware of the mcp.Server must let server/discover and %s pass from a connection in memory, which has no token", err, probeMethod)
+	err = s.askSDK(ctx, nonce, &info, &probe)
+	if err != nil && !(s.opts.SkipSDKMiddleware && s.opts.Name != "") {
+		return fmt.Errorf("tallystick: probing the SDK server: %w: receiving middleware of the mcp.Server must let server/discover and %s pass from a connection in memory, which has no token; or set both Options.SkipSDKMiddleware and Options.Name", err, probeMethod)
 	}
 	if probe.Foreign != "" && !s.opts.SkipSDKMiddleware {
 		return fmt.Errorf("tallystick: the mcp.Server has receiving middleware (%s), which the calls of tallystick's tools would pass by: put it into Server.Use, or set Options.SkipSDKMiddleware", probe.Foreign)
 	}
 	s.serverInfo = info.Meta[mcp.MetaKeyServerInfo]
-	var impl struct {
-		Name string `json:"name"`
+	name := s.opts.Name
+	if name == "" {
+		var impl struct {
+			Name string `json:"name"`
+		}
+		if err := json.Unmarshal(s.serverInfo, &impl); err != nil {
+			return fmt.Errorf("tallystick: the SDK server does not say its name; set Options.Name: %w", err)
+		}
+		name = impl.Name
 	}
-	if err := json.Unmarshal(s.serverInfo, &impl); err != nil {
-		return fmt.Errorf("tallystick: the SDK server does not say its name: %w", err)
-	}
-	s.sealer, err = seal.NewSealer(s.opts.Keys, seal.Audience(impl.Name, s.opts.Deployment))
+	s.sealer, err = seal.NewSealer(s.opts.Keys, seal.Audience(name, s.opts.Deployment))
 	if err != nil {
 		return err
 	}

@@ -47,6 +47,9 @@ type Options struct {
 	// Nil: a key of this process's own, so that rounds that are out do not
 	// survive a restart; refused for a store that several processes share.
 	Keys tink.AEAD
+	// Name of the server in what it seals. Empty: what the SDK server calls
+	// itself. Changing it makes all states that are out invalid.
+	Name string
 	// Deployment tells servers of one name apart, so that a state of staging
 	// means nothing in production.
 	Deployment string
@@ -68,7 +71,8 @@ type Options struct {
 	// client that cannot be asked is told to look there. Nil: nowhere.
 	AnswerAt func(callID string, q Waiting) string
 	// AnonymousEffects lets callers whom nobody vouches for use tools that are
-	// not read-only. Without it they are refused.
+	// not read-only. Without it they are refused. All of them are one principal:
+	// whoever has an anonymous caller's state or task id can use it.
 	AnonymousEffects bool
 	// AllowedOrigins are origins ("https://app.example") whose pages may call
 	// over HTTP, beside the server's own. There is no CORS; a front adds it.
@@ -111,6 +115,7 @@ type Limits struct {
 	LiveCalls      int           // kept calls of one tenant that have not ended: 10 000
 	Lease          time.Duration // of a run: 10 s, renewed every third of it
 	Grace          time.Duration // for a handler to return once its context has ended: 5 s
+	Settle         time.Duration // for a started effect to end past its call's deadline: 5 minutes, then it is held
 }
 
 func (l Limits) withDefaults() Limits {
@@ -131,6 +136,7 @@ func (l Limits) withDefaults() Limits {
 	dur(&l.Drain, 30*time.Second)
 	dur(&l.Lease, 10*time.Second)
 	dur(&l.Grace, 5*time.Second)
+	dur(&l.Settle, 5*time.Minute)
 	num(&l.Rounds, 10)
 	num(&l.OpenQuestions, 16)
 	num(&l.StateBytes, 16<<10)
@@ -233,7 +239,7 @@ func New(s *mcp.Server, opts *Options) (*Server, error) {
 	srv.engine = engine.New(engine.Options{
 		Store: srv.store, Handle: srv.execute, MayRun: srv.mayRun, MayAct: srv.mayAct, Bounds: srv.bounds, Journal: srv.limits.JournalBytes, Log: o.Log,
 		Node: o.Node, Workers: o.Workers, PerTenant: o.WorkersPerTenant,
-		Lease: srv.limits.Lease, Heartbeat: srv.limits.Lease / 3, Drain: srv.limits.Drain, Grace: srv.limits.Grace,
+		Lease: srv.limits.Lease, Heartbeat: srv.limits.Lease / 3, Drain: srv.limits.Drain, Grace: srv.limits.Grace, Settle: srv.limits.Settle,
 	})
 	srv.discover()
 	if o.Store != nil {

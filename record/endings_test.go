@@ -154,7 +154,7 @@ func TestWhatIsDoneIsDoneDespiteACancelOrTheDeadline(t *testing.T) {
 func TestCancelEndsWhatWaits(t *testing.T) {
 	waiting := func() *scene { s := task(t); s.ask(question("k", "1")); return s }
 	ready := func() *scene { s := task(t); s.run(Stopped{Why: WhyHandback}); return s }
-	left := func() *scene { s := inline(t); s.run(Stopped{Why: WhyLeft}); return s }
+	left := func() *scene { s := keyed(t); s.run(Stopped{Why: WhyLeft}); return s }
 	for _, s := range []*scene{waiting(), ready(), left()} {
 		s.must(ann, NoEpoch, CancelAsked{})
 		s.ended(Cancelled, "")
@@ -228,7 +228,7 @@ func TestFiveKillsFailTheCall(t *testing.T) {
 	s.died()
 	s.ended(Failed, "crash_loop")
 
-	s = inline(t) // whoever retries it
+	s = keyed(t) // whoever retries it
 	for range 4 {
 		s.died()
 		s.is(Waiting)

@@ -23,8 +23,8 @@ const (
 // only people of the call's own tenant can answer.
 type Who struct {
 	Roles        []string `json:"roles,omitempty"`        // holders of any of these
-	Subjects     []string `json:"subjects,omitempty"`     // or exactly these
-	NotRequester bool     `json:"notRequester,omitempty"` // and never the requester, through whatever client
+	Subjects     []string `json:"subjects,omitempty"`     // or exactly these, of the requester's own issuer
+	NotRequester bool     `json:"notRequester,omitempty"` // and never the requester, through whatever client or issuer
 	OutOfBand    bool     `json:"outOfBand,omitempty"`    // only through Decide; what a client relays does not count
 	Count        int      `json:"count,omitempty"`        // so many different people; zero: 1
 }
@@ -40,7 +40,7 @@ func (w Who) Allows(a Actor, owner Principal) bool {
 		return false
 	}
 	requester := a.SamePerson(owner) || a.Anonymous() && a.Principal == owner
-	if requester && w.NotRequester {
+	if w.NotRequester && (requester || a.Subject == owner.Subject) {
 		return false
 	}
 	if len(w.Roles) == 0 && len(w.Subjects) == 0 {
@@ -49,7 +49,7 @@ func (w Who) Allows(a Actor, owner Principal) bool {
 	if a.Anonymous() {
 		return false
 	}
-	return slices.Contains(w.Subjects, a.Subject) ||
+	return a.Issuer == owner.Issuer && slices.Contains(w.Subjects, a.Subject) ||
 		slices.ContainsFunc(a.Roles, func(r string) bool { return slices.Contains(w.Roles, r) })
 }
 
@@ -118,7 +118,8 @@ func (q *Question) MayAnswer(a Actor, owner Principal) bool {
 }
 
 func (q *Question) answeredBy(p Principal) bool {
-	return slices.ContainsFunc(q.Answers, func(a Answer) bool { return a.By.SamePerson(p) || a.By.Principal == p })
+	// One name under two issuers may be one person: it counts once.
+	return slices.ContainsFunc(q.Answers, func(a Answer) bool { return a.By.Subject == p.Subject })
 }
 
 // Accepts is how many people have accepted so far.

@@ -45,8 +45,22 @@ func TestARefusedRetryTakesNoAnswers(t *testing.T) {
 	s.same("entries", s.audit("answered"), 0)
 }
 
+// Without a state and without a key nobody can ask for it again.
+func TestACallThatNobodyCanComeBackToEnds(t *testing.T) {
+	for _, why := range []Why{WhyLeft, WhyHandback, WhyDied} {
+		s := inline(t)
+		s.run(Asked{Question: question("k", "1")}) // live, of a 2025-era client
+		if why == WhyDied {
+			s.died()
+		} else {
+			s.run(Stopped{Why: why})
+		}
+		s.ended(Failed, "abandoned")
+	}
+}
+
 func TestTheFirstRoundIsTakenOverWhenItsRunDied(t *testing.T) {
-	s := inline(t)
+	s := keyed(t)
 	s.died()
 	s.is(Waiting)
 	s.refuse(ReasonRoundUsed, ann, NoEpoch, s.retrying(0, "made up"))
@@ -88,7 +102,7 @@ func TestAnEffectMakesTheCallAWorkersWhenItsRunIsOver(t *testing.T) {
 		s.same("round closed", s.call().Rounds[0].Closed, true)
 		s.same("ran", s.call().Ran, time.Second)
 	}
-	s := inline(t)
+	s := keyed(t)
 	s.run(charge)
 	s.run(EffectEnded{Name: "charge", State: EffectUndone})
 	s.run(Stopped{Why: WhyLeft})

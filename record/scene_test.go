@@ -36,6 +36,16 @@ func inline(t *testing.T) *scene {
 	return s
 }
 
+// keyed opens a call like inline, with an idempotency key to come back with.
+func keyed(t *testing.T) *scene {
+	t.Helper()
+	s := &scene{newBook(t), "call"}
+	o := opening(s.id, ann)
+	o.Lease, o.Key = s.lease(), KeyMark(ann.Principal, "refund", "key")
+	s.must(ann, NoEpoch, o)
+	return s
+}
+
 // task opens a call that workers run, and takes it.
 func task(t *testing.T) *scene {
 	t.Helper()

@@ -11,10 +11,13 @@ import (
 // ErrAskedTwice: a handler asked the same key twice in one run.
 var ErrAskedTwice = errors.New("the same key was asked twice in one run")
 
+// ErrFull: a call remembers as much as it may.
+var ErrFull = errors.New("the call can remember no more")
+
 // full says that the call remembers as much as it may. The caller holds mu.
 func (r *Run) full() error {
 	if n := r.call.Size(); r.e.Journal > 0 && n >= r.e.Journal {
-		return fmt.Errorf("the call remembers %d bytes, which is over the limit JournalBytes (%d): ask less, or return less from effects", n, r.e.Journal)
+		return fmt.Errorf("%w: %d bytes are over the limit JournalBytes (%d); ask less, or return less from effects", ErrFull, n, r.e.Journal)
 	}
 	return nil
 }

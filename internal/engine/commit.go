@@ -195,11 +195,17 @@ func (r *Run) expired(now time.Time) bool {
 }
 
 // overdue reports whether the run must not go on: the call's deadline is so
-// far gone that its handler was told and has not come to its end.
+// far gone that its handler was told and has not come to its end. An effect
+// that has started is given the time to settle, but not for ever.
 func (r *Run) overdue(now time.Time) bool {
+	settling := r.inEffect()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return now.After(r.call.Deadline.Add(3 * r.e.Grace))
+	last := r.call.Deadline.Add(3 * r.e.Grace)
+	if settling {
+		last = last.Add(r.e.Settle)
+	}
+	return now.After(last)
 }
 
 // Close ends the run for good: nothing of it is renewed any more.

@@ -15,11 +15,7 @@ func (e *Engine) drain() {
 	e.draining = true
 	e.mu.Unlock()
 	close(e.stopping)
-	done := make(chan struct{})
-	go func() {
-		e.wg.Wait()
-		close(done)
-	}()
+	done := e.work.Empty()
 	soft := time.NewTimer(e.Drain / 2)
 	defer soft.Stop()
 	hard := time.NewTimer(e.Drain)
@@ -90,12 +86,10 @@ func (e *Engine) Live(id string) *Run {
 
 // Go runs f in a goroutine that a drain waits for. A panic of f is logged.
 func (e *Engine) Go(f func()) {
-	e.wg.Add(1)
-	go func() {
-		defer e.wg.Done()
+	e.work.Go(func() {
 		defer e.survive()
 		f()
-	}()
+	})
 }
 
 // survive, deferred, keeps the process alive when something that the engine's

@@ -34,6 +34,10 @@ var (
 	ErrDraining = errors.New("the server is shutting down")
 )
 
+// Told are the errors of [Run.Once] that are about the call and not about what
+// is beneath it; refusals of the law and ends of effects apart.
+var Told = []error{ErrLost, ErrLeft, ErrCancelled, ErrTimeout, ErrDeadline, ErrDraining, ErrCarried, ErrNested, ErrFull, context.Canceled, context.DeadlineExceeded}
+
 // An End is what a handler's run came to.
 type End struct {
 	Pending   bool   // it waits for answers; the rest is empty
@@ -66,6 +70,7 @@ type Options struct {
 	Heartbeat time.Duration // default 3 s
 	Drain     time.Duration // how long a drain may take; default 30 s
 	Grace     time.Duration // for a handler to return once told to; default 5 s
+	Settle    time.Duration // for a started effect to end past its call's deadline; default 5 min
 }
 
 // An Engine runs calls. It is safe for concurrent use.
@@ -91,7 +96,7 @@ type Engine struct {
 	hurrying bool                       // handlers are told to stop
 	beating  bool                       // the heartbeat goroutine is running
 
-	wg sync.WaitGroup // every goroutine of the engine
+	work group // every goroutine of the engine
 }
 
 // New returns an engine that does nothing until [Engine.Work].
@@ -105,6 +110,7 @@ func New(o Options) *Engine {
 	def(&o.Heartbeat, 3*time.Second)
 	def(&o.Drain, 30*time.Second)
 	def(&o.Grace, 5*time.Second)
+	def(&o.Settle, 5*time.Minute)
 	if o.Workers <= 0 {
 		o.Workers = 32
 	}
@@ -140,7 +146,7 @@ func (e *Engine) Work(ctx context.Context) error {
 		again, err := e.look(ctx)
 		if err != nil && ctx.Err() == nil {
 			e.Log.Error("looking for calls to run failed; trying again", "err", err)
-			e.sleep(ctx, time.Second)
+			e.sleep(ctx, time.Second, nil)
 			continue
 		}
 		if !again {
@@ -217,11 +223,13 @@ func (e *Engine) idle(ctx context.Context, other <-chan struct{}) {
 	}
 }
 
-func (e *Engine) sleep(ctx context.Context, d time.Duration) {
+// sleep waits that long, or until ctx or the channel given ends it.
+func (e *Engine) sleep(ctx context.Context, d time.Duration, early <-chan struct{}) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
+	case <-early:
 	case <-t.C:
 	}
 }

@@ -21,8 +21,7 @@ func (e *Engine) hold(r *Run) {
 	e.runs[r] = struct{}{}
 	if !e.beating {
 		e.beating = true
-		e.wg.Add(1)
-		go e.beat()
+		e.work.Go(e.beat)
 	}
 }
 
@@ -40,7 +39,6 @@ func (e *Engine) drop(r *Run) {
 // beat renews the leases of all kept runs, in one write, as long as there are
 // any. A run whose lease was not renewed in time is told that it has lost it.
 func (e *Engine) beat() {
-	defer e.wg.Done()
 	tick := time.NewTicker(e.Heartbeat)
 	defer tick.Stop()
 	for {
@@ -133,10 +131,8 @@ func (e *Engine) start(ctx context.Context, id string) bool {
 	e.busy++
 	e.active[id] = true
 	e.tenants[tenant]++
-	e.wg.Add(1)
 	e.mu.Unlock()
-	go func() {
-		defer e.wg.Done()
+	e.work.Go(func() {
 		defer func() {
 			e.mu.Lock()
 			e.busy--
@@ -148,9 +144,9 @@ func (e *Engine) start(ctx context.Context, id string) bool {
 			e.nudge()
 		}()
 		if !e.background(context.WithoutCancel(ctx), id) {
-			e.sleep(ctx, time.Second) // what fails is not tried at once again
+			e.sleep(ctx, time.Second, nil) // what fails is not tried at once again
 		}
-	}()
+	})
 	return true
 }
 

@@ -291,7 +291,7 @@ func (r *Run) commitEnd(ctx context.Context, e record.EffectEnded) error {
 		if err == nil || errors.As(err, &refused) || ctx.Err() != nil || r.lease.Err() != nil {
 			return err
 		}
-		r.e.sleep(ctx, wait)
+		r.e.sleep(ctx, wait, r.lease.Done())
 	}
 }
 

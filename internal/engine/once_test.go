@@ -286,7 +286,7 @@ func TestAnOpeningOfUnknownEnd(t *testing.T) {
 		if err != nil || c.State != record.Held {
 			t.Errorf("%+v, %v", c, err)
 		}
-		e.wg.Wait()
+		<-e.work.Empty()
 	})
 }
 

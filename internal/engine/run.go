@@ -177,16 +177,14 @@ func (r *Run) Do() End {
 	}()
 
 	done := make(chan End, 1)
-	r.e.wg.Add(1)
-	go func() {
-		defer r.e.wg.Done()
+	r.e.work.Go(func() {
 		end := failed("the handler ended its goroutine", "panic")
 		defer func() { // also when it does, by runtime.Goexit
 			done <- end
 			r.late(end)
 		}()
 		end = r.execute()
-	}()
+	})
 	var timeout <-chan time.Time
 	if budget > 0 {
 		t := time.NewTimer(budget)

@@ -19,7 +19,9 @@ var inline = func(c *record.Call) { c.Task = false }
 // begin makes an inline run.
 func begin(t *testing.T, e *Engine, k Keeping) *Run {
 	t.Helper()
-	r, err := e.Begin(context.Background(), opening(inline), k)
+	o := opening(inline)
+	o.Key = record.KeyMark(ann.Principal, "t", o.Call.ID) // so that its client can come back
+	r, err := e.Begin(context.Background(), o, k)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +129,7 @@ func TestLeave(t *testing.T) {
 		if c, err := r.Finish(context.Background(), end); err != nil || c.Outcome != record.Completed || r.HasLeft() {
 			t.Fatalf("%+v, %v", c, err)
 		}
-		e.wg.Wait()
+		<-e.work.Empty()
 	})
 }
 
@@ -157,7 +159,7 @@ func TestRunsThatHaveEndedChangeNothing(t *testing.T) {
 		if _, err := e.Retry(context.Background(), r.id, ann, nothing, record.Retry{}); !refusedFor(err, record.ReasonEnded) {
 			t.Errorf("a retry: %v", err)
 		}
-		e.wg.Wait()
+		<-e.work.Empty()
 	})
 }
 
@@ -205,7 +207,7 @@ func TestCarriedRunsWriteNothing(t *testing.T) {
 		if _, err := e.Carry(context.Background(), c, ann, answers, record.Retry{N: 7}); !refusedFor(err, record.ReasonRoundAhead) {
 			t.Errorf("another round: %v", err)
 		}
-		e.wg.Wait()
+		<-e.work.Empty()
 	})
 }
 
@@ -291,7 +293,7 @@ func TestAskFirstAnnouncesOnce(t *testing.T) {
 		if err != nil || !c.Task || c.Outcome != record.Completed || r.Progress().Done != 3 {
 			t.Errorf("%+v, %v, %+v", c, err, r.Progress())
 		}
-		e.wg.Wait()
+		<-e.work.Empty()
 	})
 }
 
