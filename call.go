@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -22,6 +23,7 @@ type Call struct {
 	f       *feature
 	notify  func(p record.Progress)
 	ctx     context.Context
+	given   sync.Map // key to the facts ([]byte) of each answer that this run got
 	unasked unasked
 }
 
@@ -149,6 +151,19 @@ func (c *Call) Answers(key string) []Answer {
 	return all
 }
 
+// Facts reads into facts what the answer that this run got for the key was
+// given for: the facts that the run has asked with or, once an effect has
+// started on the answer, those of then. Do effects with them and not with what
+// was read afresh: a later run gets the same yes, though the world has changed.
+// ErrPending: the run has got no answer.
+func (c *Call) Facts(key string, facts any) error {
+	given, ok := c.given.Load(key)
+	if !ok {
+		return ErrPending
+	}
+	return json.Unmarshal(given.([]byte), facts)
+}
+
 // ask puts the question to the journal and turns what is known into an error.
 func (c *Call) ask(q Question, kind record.Kind, request []byte, confirm bool) (record.Question, error) {
 	rq, err := c.question(q, kind, request, confirm)
@@ -171,6 +186,7 @@ func (c *Call) ask(q Question, kind record.Kind, request []byte, confirm bool) (
 	case pending:
 		return known, ErrPending
 	case known.State == record.Answered:
+		c.given.Store(q.Key, known.Facts)
 		return known, nil
 	case known.State == record.Declined:
 		return known, ErrDeclined
