@@ -57,8 +57,8 @@ type Store interface {
 	Commit(ctx context.Context, c record.Change) error
 
 	// Due returns ids of calls that want looking at by now, earliest first, at
-	// most limit of each kind: ready (a worker may take them; those of the
-	// tenants in except left out) and overdue (a deadline, question, lease or
+	// most limit of each kind: ready (a worker may take them, whatever the time
+	// is; those of the tenants in except left out) and overdue (a deadline, question, lease or
 	// retention has passed). Next is when the first call that is not due by now
 	// will be; zero when none ever is. It says nothing of calls that are due
 	// already and were left off, by the limit or as a tenant's in except.

@@ -232,6 +232,12 @@ func (s *Store) Due(ctx context.Context, now time.Time, limit int, except []stri
 	var next int64
 	at := row.Nanos(now)
 	for id, k := range s.calls {
+		if k.state == record.Ready {
+			if !slices.Contains(except, k.tenant) {
+				ready = append(ready, item{id, k.due, k.n})
+			}
+			continue
+		}
 		first := int64(0)
 		for _, t := range k.dues() {
 			switch {
@@ -241,12 +247,8 @@ func (s *Store) Due(ctx context.Context, now time.Time, limit int, except []stri
 				next = t
 			}
 		}
-		switch {
-		case first == 0:
-		case k.state != record.Ready:
+		if first != 0 {
 			overdue = append(overdue, item{id, first, k.n})
-		case !slices.Contains(except, k.tenant):
-			ready = append(ready, item{id, first, k.n})
 		}
 	}
 	ids := func(items []item) []string {
@@ -262,7 +264,7 @@ func (s *Store) Due(ctx context.Context, now time.Time, limit int, except []stri
 	return store.Due{Ready: ids(ready), Overdue: ids(overdue), Next: row.Time(next)}, nil
 }
 
-// dues are the times at which the call wants looking at.
+// dues are the times at which a call that is not ready wants looking at.
 func (k *call) dues() []int64 {
 	var at []int64
 	if k.due != 0 {

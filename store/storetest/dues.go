@@ -81,11 +81,12 @@ var dues = map[string]func(*fixture){
 		same(x, "ready, all left out", x.due(2, "acme", "b\x00b", "", "d").Ready, nil)
 		same(x, "ready, an empty list", len(x.due(9, []string{}...).Ready), 5)
 	},
-	"AReadyCallOfLaterIsNext": func(x *fixture) {
+	"AReadyCallIsDueThoughTheClockWasSetBack": func(x *fixture) {
 		c := x.call("c", in(record.Ready))
 		c.UpdatedAt = x.clock().Add(time.Minute)
 		x.keep(c)
-		same(x, "due", x.due(5), store.Due{Next: c.UpdatedAt})
+		same(x, "due", x.due(5), store.Due{Ready: []string{"c"}})
+		same(x, "left out", x.due(5, c.Owner.Tenant), store.Due{})
 	},
 	"WhatIsRemovedIsNotDue": func(x *fixture) {
 		x.keep(x.call("c", in(record.Ready)))
