@@ -42,10 +42,12 @@ func (s *Server) taskOf(c *record.Call, now time.Time) task {
 		TaskID: c.ID, Status: "working",
 		CreatedAt: stamp(c.CreatedAt), LastUpdatedAt: stamp(c.UpdatedAt), TTLMs: max(c.TTL().Milliseconds(), 1),
 	}
-	if run := s.engine.Live(c.ID); run != nil {
-		t.StatusMessage = run.Progress().Message
-	} else if c.Progress != nil && c.State != record.Ended {
-		t.StatusMessage = c.Progress.Message
+	if c.State != record.Ended { // a run that has ended it lives on for a moment
+		if run := s.engine.Live(c.ID); run != nil {
+			t.StatusMessage = run.Progress().Message
+		} else if c.Progress != nil {
+			t.StatusMessage = c.Progress.Message
+		}
 	}
 	switch status := c.Status(); status {
 	case record.Completed, record.Failed, record.Cancelled:
