@@ -234,6 +234,9 @@ func (s *Server) resolve(ctx context.Context, c *record.Call, by record.Actor, d
 		s.engine.Refuse(ctx, c.ID, by, record.ReasonNotAllowed, d.Effect)
 		return ErrNoQuestion
 	}
+	if n := s.limits.ResultBytes; len(d.Result) > n {
+		return fmt.Errorf("%w: %w", ErrBadAnswer, limitError("ResultBytes", len(d.Result), n))
+	}
 	if len(d.Result) > 0 && !json.Valid(d.Result) {
 		return fmt.Errorf("%w: the result is no JSON", ErrBadAnswer)
 	}

@@ -32,7 +32,7 @@ type receipt struct {
 	ID string `json:"id"`
 }
 
-// addRefund adds the tool of DESIGN section 2 in small.
+// addRefund adds a refund tool in small.
 func (sh *shop) addRefund(d *desk, who tallystick.Who) {
 	tallystick.AddTool(d.srv, &mcp.Tool{Name: "refund", Description: "Refunds an order."}, nil,
 		func(ctx context.Context, call *tallystick.Call, in refundArgs) (*mcp.CallToolResult, receipt, error) {

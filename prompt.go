@@ -49,7 +49,7 @@ func AddPrompt(s *Server, p *mcp.Prompt, h PromptHandler) {
 		},
 	})
 	s.mcp.AddPrompt(p, func(ctx context.Context, req *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-		r, err := wire.FromPrompt(req)
+		r, err := wire.FromPrompt(req, s.wireLimits())
 		return legacy[mcp.GetPromptResult](ctx, s, r, err)
 	})
 }

@@ -73,7 +73,7 @@ func (s *Server) execute(ctx context.Context, run *engine.Run) engine.End {
 	if x != nil {
 		call.notify = x.progress()
 		if f.AcceptUnaskedAnswers && !x.r.HasRequestState {
-			call.unasked = x.unasked
+			call.unasked = func(q record.Question) (record.Responded, record.Actor, bool) { return x.unasked(ctx, q) }
 		}
 	}
 	p := f.run(ctx, call)
@@ -163,14 +163,18 @@ func (x *exchange) progress() func(record.Progress) {
 }
 
 // unasked finds an answer that came with a first request.
-func (x *exchange) unasked(q record.Question) (record.Responded, record.Actor, bool) {
+func (x *exchange) unasked(ctx context.Context, q record.Question) (record.Responded, record.Actor, bool) {
 	raw, ok := x.r.InputResponses[q.Key]
 	if !ok {
 		return record.Responded{}, x.by, false
 	}
 	q.WireKey = q.Key
 	g, wrong := readAnswer(&q, raw)
-	return g.Responded, x.by, wrong == nil && !g.consent && g.Action == record.Accept
+	if wrong != nil || g.consent || g.Action != record.Accept {
+		return record.Responded{}, x.by, false
+	}
+	a := Access{Verb: Reply, By: x.id, Method: x.r.Method, Name: x.r.Name, Owner: x.id, Question: q.Key, Arguments: x.r.Arguments}
+	return g.Responded, x.by, x.s.authorize(ctx, a) == nil
 }
 
 // response is the response to a call that ended without being kept.

@@ -31,6 +31,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/tink-crypto/tink-go/v2/tink"
 
+	"github.com/tallystick/tallystick/internal/canon"
 	"github.com/tallystick/tallystick/internal/engine"
 	"github.com/tallystick/tallystick/internal/wire"
 	"github.com/tallystick/tallystick/record"
@@ -96,26 +97,27 @@ type Options struct {
 // Limits bound what one call, client and tenant can use up. Zero fields are
 // the defaults named. Each error of a limit names it.
 type Limits struct {
-	Question       time.Duration // how long a question waits: 15 minutes
-	Deadline       time.Duration // of a call, from its creation: 24 hours
-	Retention      time.Duration // how long an ended call can be read: 24 hours
-	InlineWait     time.Duration // how long a request waits for what others do: 20 s
-	Drain          time.Duration // how long a shutdown may take: 30 s
-	Rounds         int           // of one call: 10
-	OpenQuestions  int           // of one call at a time: 16
-	StateBytes     int           // of a sealed state: 16 KiB
-	ArgumentsBytes int           // of a request: 1 MiB
-	AnswerBytes    int           // of one answer: 64 KiB
-	ResultBytes    int           // of a result: 4 MiB
-	Nesting        int           // of JSON: 64
-	BodyBytes      int           // of an HTTP body, or a line over stdio: what the parts above may add up to, answers to half of OpenQuestions
-	Sessions       int           // of the 2025 era over HTTP, open at once: 10 000, and 1 000 of one principal
-	InFlight       int           // requests at once over one connection other than HTTP: 1 024
-	JournalBytes   int           // of what one call remembers of questions, answers and effects: 6 MiB
-	LiveCalls      int           // kept calls of one tenant that have not ended: 10 000
-	Lease          time.Duration // of a run: 10 s, renewed every third of it
-	Grace          time.Duration // for a handler to return once its context has ended: 5 s
-	Settle         time.Duration // for a started effect to end past its call's deadline: 5 minutes, then it is held
+	Question             time.Duration // how long a question waits: 15 minutes
+	Deadline             time.Duration // of a call, from its creation: 24 hours
+	Retention            time.Duration // how long an ended call can be read: 24 hours
+	InlineWait           time.Duration // how long a request waits for what others do: 20 s
+	Drain                time.Duration // how long a shutdown may take: 30 s
+	Rounds               int           // of one call: 10
+	OpenQuestions        int           // of one call at a time: 16
+	StateBytes           int           // of a sealed state: 16 KiB
+	ArgumentsBytes       int           // of a request: 1 MiB
+	AnswerBytes          int           // of one answer: 64 KiB
+	ResultBytes          int           // of a result: 4 MiB
+	Nesting              int           // of JSON: 64, and never more
+	BodyBytes            int           // of an HTTP body, or a line over stdio: what the parts above may add up to, answers to half of OpenQuestions
+	Sessions             int           // of the 2025 era over HTTP, open at once: 10 000
+	SessionsPerPrincipal int           // of those: 1 000
+	InFlight             int           // requests at once over one connection other than HTTP: 1 024
+	JournalBytes         int           // of what one call remembers of questions, answers and effects: 6 MiB
+	LiveCalls            int           // kept calls of one tenant that have not ended: 10 000
+	Lease                time.Duration // of a run: 10 s, renewed every third of it
+	Grace                time.Duration // for a handler to return once its context has ended: 5 s
+	Settle               time.Duration // for a started effect to end, past its call's deadline and 3 × Grace: 5 minutes, then it is held
 }
 
 func (l Limits) withDefaults() Limits {
@@ -143,7 +145,8 @@ func (l Limits) withDefaults() Limits {
 	num(&l.ArgumentsBytes, 1<<20)
 	num(&l.AnswerBytes, 64<<10)
 	num(&l.ResultBytes, 4<<20)
-	num(&l.Nesting, 64)
+	num(&l.Nesting, canon.MaxDepth)
+	l.Nesting = min(l.Nesting, canon.MaxDepth)
 	num(&l.LiveCalls, 10_000)
 	num(&l.JournalBytes, 6<<20)
 	num(&l.BodyBytes, l.ArgumentsBytes+l.OpenQuestions*l.AnswerBytes/2+l.StateBytes+64<<10)
@@ -158,7 +161,7 @@ type Server struct {
 	opts   Options
 	limits Limits
 	log    *slog.Logger
-	engine *engine.Engine // nil without a store
+	engine *engine.Engine
 	store  store.Store
 	sealer *seal.Sealer // set by Run, before ready is closed
 
@@ -318,7 +321,7 @@ func (s *Server) wireLimits() wire.Limits {
 	return wire.Limits{
 		BodyBytes: int64(l.BodyBytes), Nesting: l.Nesting, ArgumentsBytes: l.ArgumentsBytes,
 		AnswerBytes: l.AnswerBytes, StateBytes: l.StateBytes, ResultBytes: l.ResultBytes,
-		Sessions: l.Sessions, SessionsPerPrincipal: l.Sessions / 10, InFlight: l.InFlight,
+		Sessions: l.Sessions, SessionsPerPrincipal: l.SessionsPerPrincipal, InFlight: l.InFlight,
 	}
 }
 

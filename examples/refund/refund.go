@@ -24,9 +24,13 @@ func Add(s *tallystick.Server, shop *Shop) {
 			return nil, Receipt{}, err
 		}
 		if err := call.Confirm(tallystick.Question{
-			Key: "approve", Message: fmt.Sprintf("Refund %s to %s?", order.Total, order.Customer), Facts: order.Version,
+			Key: "approve", Message: fmt.Sprintf("Refund %s to %s?", order.Total, order.Customer), Facts: order,
 			Who: tallystick.Who{Roles: []string{"finance"}, NotRequester: true}, Within: 30 * time.Minute,
 		}); err != nil {
+			return nil, Receipt{}, err
+		}
+		// What was approved, should a run after a crash find another order.
+		if err := call.Facts("approve", &order); err != nil {
 			return nil, Receipt{}, err
 		}
 		r, err := tallystick.Once(ctx, call, tallystick.Effect{Name: "refund", Subject: in.OrderID, Repeatable: true},

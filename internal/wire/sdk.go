@@ -41,7 +41,7 @@ func FromToolCall(req *mcp.CallToolRequest, limits Limits) (*Request, error) {
 }
 
 // FromPrompt is [FromToolCall] for prompts/get.
-func FromPrompt(req *mcp.GetPromptRequest) (*Request, error) {
+func FromPrompt(req *mcp.GetPromptRequest, limits Limits) (*Request, error) {
 	r, err := fromSDK(req, MethodGetPrompt)
 	if err != nil {
 		return nil, err
@@ -50,6 +50,9 @@ func FromPrompt(req *mcp.GetPromptRequest) (*Request, error) {
 	if req.Params.Arguments != nil {
 		if r.Arguments, err = marshal(req.Params.Arguments); err != nil {
 			return nil, fmt.Errorf("encoding arguments: %w", err)
+		}
+		if limits = limits.withDefaults(); len(r.Arguments) > limits.ArgumentsBytes {
+			return nil, tooLarge(CodeInvalidParams, "params.arguments", "ArgumentsBytes", int64(limits.ArgumentsBytes))
 		}
 	}
 	return r, nil

@@ -20,7 +20,7 @@ func legacySession(t *testing.T, h func(context.Context, *Request, error)) *mcp.
 		return &mcp.CallToolResult{}, nil
 	})
 	s.AddPrompt(&mcp.Prompt{Name: "p"}, func(ctx context.Context, req *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-		r, err := FromPrompt(req)
+		r, err := FromPrompt(req, Limits{})
 		h(ctx, r, err)
 		return &mcp.GetPromptResult{}, nil
 	})

@@ -139,7 +139,7 @@ type Response struct {
 }
 
 // An Error is a JSON-RPC error. Status is the HTTP status it travels with; zero
-// means the one DESIGN gives its code ([CodeMethodNotFound] 404,
+// means the one that goes with its code ([CodeMethodNotFound] 404,
 // [CodeInternal] 500, all others 400).
 type Error struct {
 	Code    int64
