@@ -280,10 +280,21 @@ func TestForgedRequestsOverStdio(t *testing.T) {
 			}
 		}
 	}()
+	over := make(chan error, 1)
+	go func() { over <- ss.Wait() }()
 	n := int64(0)
+	var last [][]byte
 	for end := time.Now().Add(bazaarTime(1500 * time.Millisecond)); time.Now().Before(end); n++ {
 		body, _, _ := f.right()
 		bent := bytes.ReplaceAll(f.bend(body), []byte("\n"), []byte(" "))
+		if last = append(last, bent); len(last) > 6 {
+			last = last[1:]
+		}
+		select {
+		case err := <-over:
+			t.Fatalf("the connection ended: %v; after %.400q", err, last)
+		default:
+		}
 		write(t, fromClient, bent)
 		if n%50 == 0 {
 			id := fmt.Sprintf(`"probe%d"`, n)
@@ -299,9 +310,7 @@ func TestForgedRequestsOverStdio(t *testing.T) {
 		}
 	}
 	fromClient.Close()
-	if err := ss.Wait(); err != nil {
-		t.Log(err)
-	}
+	<-over
 	toClient.Close()
 	stillWell(t, d, n, "lines")
 	c.settle(db)
@@ -320,8 +329,8 @@ func write(t *testing.T, w io.Writer, line []byte) {
 		}
 	})
 	defer stuck.Stop()
-	if _, err := w.Write(append(line, '\n')); err != nil {
-		t.Fatalf("%v at %.300q", err, line)
+	if _, err := w.Write(append(bytes.Clone(line), '\n')); err != nil {
+		t.Logf("%v at %.300q", err, line) // the reader has ended, and says why
 	}
 	close(done)
 }

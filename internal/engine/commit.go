@@ -196,12 +196,19 @@ func (r *Run) expired(now time.Time) bool {
 
 // overdue reports whether the run must not go on: the call's deadline is so
 // far gone that its handler was told and has not come to its end. An effect
-// that has started is given the time to settle, but not for ever.
+// that has started is given the time to settle, but not for ever, and then the
+// handler has its time to return.
 func (r *Run) overdue(now time.Time) bool {
 	settling := r.inEffect()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	last := r.call.Deadline.Add(3 * r.e.Grace)
+	last := r.call.Deadline
+	for _, f := range r.call.Effects {
+		if f.Epoch == r.epoch && f.EndedAt.After(last) {
+			last = f.EndedAt
+		}
+	}
+	last = last.Add(3 * r.e.Grace)
 	if settling {
 		last = last.Add(r.e.Settle)
 	}
