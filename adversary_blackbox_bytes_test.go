@@ -103,12 +103,7 @@ func (f forger) bend(body string) []byte {
 
 // headers sets headers that mostly fit.
 func (f forger) headers(h http.Header, method, name string) {
-	h.Set("Content-Type", "application/json")
-	h.Set("Accept", "application/json, text/event-stream")
-	h.Set("MCP-Protocol-Version", "2026-07-28")
-	h.Set("Mcp-Method", method)
-	h.Set("Mcp-Name", name)
-	h.Set("Authorization", "Bearer ann/acme")
+	f.headersOf(h, method, name)
 	if f.IntN(3) > 0 {
 		return
 	}
@@ -119,6 +114,15 @@ func (f forger) headers(h http.Header, method, name string) {
 	} else {
 		h.Set(key, value)
 	}
+}
+
+func (forger) headersOf(h http.Header, method, name string) {
+	h.Set("Content-Type", "application/json")
+	h.Set("Accept", "application/json, text/event-stream")
+	h.Set("MCP-Protocol-Version", "2026-07-28")
+	h.Set("Mcp-Method", method)
+	h.Set("Mcp-Name", name)
+	h.Set("Authorization", "Bearer ann/acme")
 }
 
 // A body that comes piece by piece.

@@ -47,7 +47,7 @@ func (x *exchange) begin(ctx context.Context) (json.RawMessage, error) {
 		return x.drive(ctx, run)
 	}
 	if x.f.Task == TaskRequired && !x.r.DeclaresTasks() {
-		return x.missing("the Tasks extension ("+wire.TasksExtension+")", map[string]any{"extensions": map[string]any{wire.TasksExtension: map[string]any{}}})
+		return x.missingTasks()
 	}
 	key, err := x.idempotencyKey()
 	if err != nil {
@@ -307,9 +307,8 @@ func (x *exchange) failed(err error) engine.End { return x.s.endOf(x.f, produced
 
 // A route is how the questions of a run can reach somebody.
 type route struct {
-	mine    []record.Question // this request's client can be asked
-	nobody  *record.Question  // nobody can: the first of those
-	waiting bool              // somebody else may answer, or the requester elsewhere
+	mine   []record.Question // this request's client can be asked
+	nobody *record.Question  // nobody can: the first of those
 }
 
 // routes finds out who can be asked what. x.by is who would relay the answer.
@@ -320,7 +319,6 @@ func (x *exchange) routes(asks []record.Question) route {
 		case q.MayAnswer(x.by, x.id.principal()) && slices.Contains(x.kinds, q.Kind):
 			rt.mine = append(rt.mine, q)
 		case x.s.elsewhere(q):
-			rt.waiting = true
 		case rt.nobody == nil:
 			rt.nobody = &asks[i]
 		}
@@ -413,6 +411,10 @@ func (x *exchange) nobody(ctx context.Context, run *engine.Run, q record.Questio
 		return nil, err
 	}
 	return x.missing(name, required)
+}
+
+func (x *exchange) missingTasks() (json.RawMessage, error) {
+	return x.missing("the Tasks extension ("+wire.TasksExtension+")", map[string]any{"extensions": map[string]any{wire.TasksExtension: map[string]any{}}})
 }
 
 func missingError(name string, required map[string]any) *record.Error {

@@ -208,7 +208,7 @@ func (x *exchange) status(c *record.Call) (json.RawMessage, error) {
 	switch {
 	case c.Task:
 		if !x.r.DeclaresTasks() {
-			return x.missing("the Tasks extension ("+wire.TasksExtension+")", map[string]any{"extensions": map[string]any{wire.TasksExtension: map[string]any{}}})
+			return x.missingTasks()
 		}
 		return x.s.taskCreated(c), nil
 	case c.State == record.Ended && c.Outcome == record.Completed:

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
+	"strconv"
 
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -52,6 +53,11 @@ func parseParams(raw json.RawMessage, limits Limits) (params, *Error) {
 		if p.meta, err = object("_meta", meta, metaMembers); err != nil {
 			return p, err
 		}
+	}
+	// In its error for an unknown resource the SDK quotes the URI as Go does. A
+	// response that is thereby no JSON would end the connection, or the session.
+	if uri, ok := unquote(p.members["uri"]); ok && !json.Valid(strconv.AppendQuote(nil, uri)) {
+		return p, Errorf(CodeInvalidParams, "params.uri has characters that no URI has")
 	}
 	return p, nil
 }
