@@ -145,7 +145,8 @@ func (c *crowd) take(t ticket, more map[string]any, once string, send func() (re
 		}
 		return r
 	}
-	lost := r.status == 500 && c.jumps && strings.Contains(r.raw, "correlationId") // a lease was
+	lost := r.status == 500 && (c.jumps && strings.Contains(r.raw, "correlationId") || // a lease was
+		strings.Contains(r.raw, `"outcome":"nobody_to_ask"`) || strings.Contains(r.raw, `"outcome":"unstable_question"`)) // facts change
 	if r.status >= 500 && !lost && !c.crashes && !strings.Contains(r.raw, "still being worked on") {
 		c.blame("%s %s: %d %s", t.method, t.name, r.status, r.raw)
 	}

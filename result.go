@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -108,7 +109,7 @@ func (s *Server) unanswerable(c *record.Call, asks []record.Question) *engine.En
 		case !slices.Contains(c.Kinds, q.Kind):
 			return &engine.End{Error: missingError(capabilityOf(q.Kind))}
 		case !c.Task:
-			text := fmt.Sprintf("the requester cannot be asked %q any more: the call goes on without a client since others were asked", q.Key)
+			text := fmt.Sprintf("the requester cannot be asked %q any more: the call goes on without a client, since others were asked or an effect was held; make the call anew", q.Key)
 			return &engine.End{Error: &record.Error{Code: wire.CodeInternal, Message: text, Outcome: "nobody_to_ask"}}
 		}
 	}
@@ -126,7 +127,11 @@ func (s *Server) endOf(f *feature, p produced, call string) engine.End {
 	}
 	var je *jsonrpc.Error
 	if errors.As(p.err, &je) {
-		return engine.End{Error: &record.Error{Code: je.Code, Message: je.Message, Data: je.Data}}
+		e := &record.Error{Code: je.Code, Message: je.Message}
+		if jsontext.Value(je.Data).IsValid() { // what cannot be sent would make the task unreadable
+			e.Data = je.Data
+		}
+		return engine.End{Error: e}
 	}
 	name := outcome(p.err)
 	if f.method == wire.MethodCallTool {
