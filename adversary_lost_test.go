@@ -16,6 +16,7 @@ import (
 // The connection is lost at some moment of every request: before the run, in
 // the handler, within the effect, after it. Whoever sends the same again, with
 // its key or its state, comes to the one end, and the effect happens once.
+// case S26, S72
 func TestConnectionsAreLostAnywhere(t *testing.T) {
 	var charges atomic.Int64
 	d := newDesk(t, setup{opts: tallystick.Options{Limits: tallystick.Limits{InlineWait: 5 * time.Second}}, tools: func(d *desk) {

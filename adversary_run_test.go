@@ -20,6 +20,7 @@ import (
 )
 
 // Timeout bounds the running time of tasks too.
+// case S75
 func TestTimeoutEndsATask(t *testing.T) {
 	d := newDesk(t, setup{tools: func(d *desk) {
 		d.tool("slow", &tallystick.ToolOptions{Task: tallystick.TaskRequired, Timeout: 50 * time.Millisecond}, func(ctx context.Context, _ *tallystick.Call) (string, error) {
@@ -310,6 +311,7 @@ func TestProgressNotificationsRise(t *testing.T) {
 
 // A drain lets a repeatable effect that fails be tried again by the next
 // process, and tells handlers that the store does not know of.
+// case S71
 func TestDrainHandsBack(t *testing.T) {
 	mem := memory.New(memory.Options{})
 	var tries atomic.Int64
@@ -357,6 +359,7 @@ func TestDrainHandsBack(t *testing.T) {
 }
 
 // Waiting for others does not hold up a shutdown.
+// case S71
 func TestDrainEndsInlineWaits(t *testing.T) {
 	d := newDesk(t, setup{opts: tallystick.Options{Limits: tallystick.Limits{InlineWait: time.Minute, Drain: 5 * time.Second}}, tools: func(d *desk) {
 		d.tool("ask", nil, func(_ context.Context, call *tallystick.Call) (string, error) {

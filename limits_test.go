@@ -13,6 +13,7 @@ import (
 )
 
 // Every limit that a handler or a caller can meet is told by its option's name.
+// case S11: a call that asks on and on ends at Limits.Rounds.
 func TestEachLimitIsNamed(t *testing.T) {
 	opts := tallystick.Options{Limits: tallystick.Limits{
 		OpenQuestions: 2, Rounds: 3, StateBytes: 2000, ArgumentsBytes: 500, AnswerBytes: 300, ResultBytes: 1000, Nesting: 12, JournalBytes: 4000,

@@ -164,6 +164,7 @@ func TestPromise1GenuineExpiredStateGetsErrExpired(t *testing.T) {
 	}
 }
 
+// case S85, S87
 func TestPromise1TaskIDIsItsOwners(t *testing.T) {
 	d := newDesk(t, setup{tools: func(d *desk) { addEcho(d, "job", tallystick.TaskOptional) }})
 	ann := d.as("ann/acme//cli", capsTasks)

@@ -81,6 +81,7 @@ func TestPromise4NothingIsAcknowledgedThatIsNotStored(t *testing.T) {
 }
 
 // A server that dies leaves all that it acknowledged to the next.
+// case S64
 func TestPromise4ARestartResumes(t *testing.T) {
 	c := &clock{}
 	mem := memory.New(memory.Options{Now: c.Now})
@@ -139,6 +140,7 @@ func waitFor(t *testing.T, done func() bool) {
 	}
 }
 
+// case S80
 func TestPromise5TerminalIsFinal(t *testing.T) {
 	release := make(chan struct{})
 	d := newDesk(t, setup{opts: tallystick.Options{Limits: tallystick.Limits{Grace: 100 * time.Millisecond}}, tools: func(d *desk) {

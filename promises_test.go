@@ -63,6 +63,7 @@ func refundDesk(t *testing.T, who tallystick.Who, opts tallystick.Options) (*des
 	return d, sh
 }
 
+// case S32
 func TestApprovalInTwoRoundsRefundsOnce(t *testing.T) {
 	d, sh := refundDesk(t, tallystick.Who{}, tallystick.Options{})
 	ann := d.as("ann/acme", capsForm)
@@ -137,6 +138,7 @@ func TestTaskRunsAfterApproval(t *testing.T) {
 	}
 }
 
+// case S42
 func TestSomebodyElseApprovesOutOfBand(t *testing.T) {
 	d, sh := refundDesk(t, tallystick.Who{Roles: []string{"finance"}, NotRequester: true}, tallystick.Options{})
 	ann := d.as("ann/acme/finance", capsForm)

@@ -310,6 +310,7 @@ func TestAHandlerThatReturnsBeforeItsEffectIsHeld(t *testing.T) {
 	s.ended(Completed, "")
 }
 
+// case S80
 func TestTerminalIsFinal(t *testing.T) {
 	s := task(t)
 	s.run(charge)

@@ -32,6 +32,7 @@ func TestOneNameUnderTwoIssuersGivesLess(t *testing.T) {
 	}
 }
 
+// case S42
 func TestOneNameUnderTwoIssuersCountsOnce(t *testing.T) {
 	s := inline(t)
 	s.ask(asking(Who{Roles: []string{"finance"}, Count: 2}))

@@ -244,6 +244,7 @@ func TestStateOpensAsLongAsTheLatestQuestion(t *testing.T) {
 	s.same("due with the first", s.call().Due(), start.Add(15*time.Minute))
 }
 
+// case S42
 func TestWhoMayAnswer(t *testing.T) {
 	relayed := func(a Actor) Actor { return by(a, ChannelRound) }
 	anon := Actor{Principal: Principal{Tenant: "acme", Client: "laptop"}, Channel: ChannelRound}
@@ -299,6 +300,7 @@ func TestNotRequesterHoldsThroughAnotherClient(t *testing.T) {
 	s.is(Ready)
 }
 
+// case S07
 func TestOutOfBandCountsWhatIsDecidedOnly(t *testing.T) {
 	s := task(t)
 	s.ask(asking(Who{OutOfBand: true}))

@@ -33,6 +33,7 @@ func copyKeyset(t testing.TB, k *Keyset) *Keyset {
 
 // Two processes take each step one after the other. At no point does either
 // meet a state that it cannot open.
+// case S03
 func TestRotationInThreeStepsLosesNoState(t *testing.T) {
 	a := newTestKeyset(t)
 	b := copyKeyset(t, a)

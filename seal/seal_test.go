@@ -265,6 +265,7 @@ func TestOneAcceptedTextPerState(t *testing.T) {
 }
 
 // The key id is outside of what the AEAD protects; it must not lead anywhere.
+// case S03
 func TestSubstitutedKeyIDIsRefused(t *testing.T) {
 	k := newTestKeyset(t)
 	s := newTestSealer(t, k, audience)

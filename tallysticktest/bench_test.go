@@ -97,6 +97,7 @@ func TestARoundIsAnsweredAndRepeated(t *testing.T) {
 	}
 }
 
+// case S33, S34
 func TestALateAnswerIsToldApart(t *testing.T) {
 	far := &bank{}
 	b := tallysticktest.New(t, func(s *tallystick.Server) { addPay(s, far, tallystick.Who{}, asTask, safely) }, nil)

@@ -23,6 +23,7 @@ func once(t *testing.T, far *bank) func(*tallysticktest.Bench) {
 	}
 }
 
+// case S27: killed at every write, so also between the spending of a yes and what it was for.
 func TestRoundsSurviveEveryCrash(t *testing.T) {
 	tallysticktest.CrashEverywhere(t, func() tallysticktest.Trial {
 		far := &bank{}

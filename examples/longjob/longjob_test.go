@@ -38,6 +38,7 @@ func TestEveryCustomerIsImportedOnceWhereverItCrashes(t *testing.T) {
 	})
 }
 
+// case S84
 func TestTheProgramImportsForAClientWithoutTasks(t *testing.T) {
 	p := exampletest.Start(t, exampletest.Build(t), "-data", t.TempDir(), "-pause", "10ms")
 	reports := make(chan string, 100)
@@ -69,6 +70,7 @@ func TestTheProgramImportsForAClientWithoutTasks(t *testing.T) {
 	p.Stop()
 }
 
+// case S64, S70
 func TestTheProgramsTaskSurvivesAKill(t *testing.T) {
 	binary, data := exampletest.Build(t), t.TempDir()
 	p := exampletest.Start(t, binary, "-data", data, "-pause", "100ms")

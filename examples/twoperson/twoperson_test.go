@@ -80,6 +80,7 @@ func hidden(page string) url.Values {
 	return form
 }
 
+// case S40
 func TestThePageShowsAllAndEscapesIt(t *testing.T) {
 	b := tallysticktest.New(t, func(s *tallystick.Server) { Add(s, &Bank{}) }, nil)
 	b.As(web.People["ann"]).Call("transfer", rent)
@@ -100,6 +101,7 @@ func TestThePageShowsAllAndEscapesIt(t *testing.T) {
 	}
 }
 
+// case S42
 func TestWhoMayDecideAndFromWhere(t *testing.T) {
 	bank := &Bank{}
 	b := tallysticktest.New(t, func(s *tallystick.Server) { Add(s, bank) }, nil)

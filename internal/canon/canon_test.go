@@ -156,6 +156,7 @@ func TestErrorsHoldNoValueAndLittleOfNames(t *testing.T) {
 	}
 }
 
+// case S101: what a lenient decoder would take for a known name, U+017F and U+212A included.
 func TestCheckFold(t *testing.T) {
 	known := []string{"name", "orderId", "Size", "size", "ключ", "Straße", "k"}
 	for _, test := range []struct {

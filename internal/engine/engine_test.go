@@ -106,6 +106,7 @@ func TestALapsedLeaseIsTakenOver(t *testing.T) {
 }
 
 // After a restart of its node a call is taken over at once.
+// case S64, S65
 func TestARestartTakesOverAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := memory.New(memory.Options{Shared: true})
@@ -120,6 +121,7 @@ func TestARestartTakesOverAtOnce(t *testing.T) {
 	})
 }
 
+// case S71
 func TestDrainHandsBackWhatDoesNotFinish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := memory.New(memory.Options{})

@@ -28,6 +28,7 @@ func begin(t *testing.T, e *Engine, k Keeping) *Run {
 	return r
 }
 
+// case S54, S75
 func TestTimeoutIsRunningTimeOverAllRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, memory.New(memory.Options{}), func(ctx context.Context, r *Run) End {
@@ -78,6 +79,7 @@ func TestHandlersThatDoNotReturn(t *testing.T) {
 }
 
 // A lost connection ends what has had no effect, and nothing else.
+// case S72
 func TestLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var act bool

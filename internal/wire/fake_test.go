@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 )
 
+// case S102: no goroutine outlives a server or its clients.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A fakeHandler owns everything but the tool sdk_tool, and listens only if told.

@@ -97,6 +97,7 @@ func TestASessionIsServedByTheSDK(t *testing.T) {
 	}
 }
 
+// case S101
 func TestSessionsAreParsedAsStrictly(t *testing.T) {
 	_, c := newLegacyServer(t, nil)
 	c = c.open(t)
@@ -137,6 +138,7 @@ func TestASessionOfAnotherPrincipalReadsAsNone(t *testing.T) {
 	}
 }
 
+// case S103
 func TestSessionsAreBoundedAndPlacesComeBack(t *testing.T) {
 	_, c := newLegacyServer(t, func(o *HTTPOptions) { o.Limits.Sessions, o.Limits.SessionsPerPrincipal = 3, 2 })
 	first := c.open(t)

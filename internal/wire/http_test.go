@@ -123,6 +123,7 @@ func (e *endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// case S106
 func TestAnEndlessBodyIsRefusedAtTheLimit(t *testing.T) {
 	_, server := newHTTPServer(t, newFake(), nil)
 	body := &endless{}
@@ -140,6 +141,7 @@ func TestAnEndlessBodyIsRefusedAtTheLimit(t *testing.T) {
 	}
 }
 
+// case S106
 func TestAnAnnouncedLargeBodyIsRefusedUnread(t *testing.T) {
 	front := NewHTTP(newFake(), HTTPOptions{Server: newSDKServer()})
 	req := newPost(t, "http://mcp.example", "{}")
@@ -321,6 +323,7 @@ func TestAClientThatDoesNotReadHoldsNoHandler(t *testing.T) {
 	}
 }
 
+// case S97: what keeps a long call's connection is no progress report.
 func TestSilenceIsBrokenByComments(t *testing.T) {
 	fake := newFake()
 	_, server := newHTTPServer(t, fake, func(o *HTTPOptions) { o.KeepAlive = time.Millisecond })

@@ -66,6 +66,7 @@ func readTranscript(t *testing.T, file string) []exchange {
 	return all
 }
 
+// case S101: testdata/params.txtar has the members that fold to known ones.
 func TestTranscriptsReadTheSameOnEveryTransport(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {

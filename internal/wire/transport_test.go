@@ -28,6 +28,7 @@ func TestACancelledRequestOnAConnectionIsNotAnswered(t *testing.T) {
 	}
 }
 
+// case S107
 func TestTheEndOfTheInputEndsRequestsAndThenTheSession(t *testing.T) {
 	fake := newFake()
 	c, session := newStdio(t, fake, 0)
@@ -107,6 +108,7 @@ func TestAClientMaySendBeforeItReads(t *testing.T) {
 	}
 }
 
+// case S108
 func TestFiftyParallelCallsOnStdio(t *testing.T) {
 	const n = 50
 	c, _ := newStdio(t, newFake(), 0)
@@ -130,6 +132,7 @@ func TestFiftyParallelCallsOnStdio(t *testing.T) {
 	}
 }
 
+// case S104
 func TestLongLinesWorkUpToTheLimitAndCostOneErrorBeyond(t *testing.T) {
 	c, _ := newStdio(t, newFake(), 2<<20)
 	for _, size := range []int{64<<10 + 1, 1<<20 - 100, 3 << 20} {

@@ -30,7 +30,7 @@ func (x *fixture) crowd(f func(worker int) error) {
 }
 
 var crowds = map[string]func(*fixture){
-	// Case S110: read, decide, write, by many at once; what was changed
+	// case S110: read, decide, write, by many at once; what was changed
 	// meanwhile is a conflict, never another error.
 	"ManyChangeOneCall": func(x *fixture) {
 		x.keep(x.call("c"))

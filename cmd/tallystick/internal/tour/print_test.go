@@ -5,6 +5,7 @@ import (
 	"testing"
 )
 
+// case S41
 func TestServerTextCannotSteerATerminal(t *testing.T) {
 	tests := []struct{ name, in, want string }{
 		{"plain", "Refund 40.00 EUR to Kim Bérg?", "Refund 40.00 EUR to Kim Bérg?"},
