@@ -364,7 +364,7 @@ func (x *exchange) ask(ctx context.Context, run *engine.Run) (*engine.Run, json.
 	if err != nil {
 		return nil, nil, err
 	}
-	if c.State == record.Waiting && !c.HasOpen() { // answered by others meanwhile
+	if c.State == record.Waiting && !x.asked(c) { // answered elsewhere meanwhile
 		next, err := x.s.engine.Retry(ctx, c.ID, x.by, none, record.Retry{N: c.Round})
 		if err != nil {
 			return nil, nil, err

@@ -296,6 +296,9 @@ func (x *exchange) inputRequired(ctx context.Context, c *record.Call, asked []re
 			return x.missing(capabilityOf(q.Kind))
 		}
 	}
+	if len(requests) == 0 {
+		return x.status(c) // a state alone asks for nothing, and not all clients come back with one
+	}
 	state, err := x.seal(ctx, c, round)
 	if err != nil {
 		return nil, err

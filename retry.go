@@ -196,16 +196,22 @@ func (x *exchange) linger(ctx context.Context, c *record.Call, consent bool) (*r
 }
 
 // news reports whether something became of what the last response asked, so
-// that the handler gets further if it runs.
+// that the handler gets further if it runs. That nothing of it is left for this
+// requester is news too: the call then waits for others, and not for a client.
 func (x *exchange) news(c *record.Call, now time.Time) bool {
 	last := c.Rounds[len(c.Rounds)-1]
-	if !last.Closed || len(last.Asked) == 0 {
+	if !last.Closed || len(last.Asked) == 0 || !x.asked(c) {
 		return true
 	}
 	return slices.ContainsFunc(last.Asked, func(key string) bool {
 		q := c.Question(key)
 		return q == nil || q.State != record.Open || !now.Before(q.Expires)
 	})
+}
+
+// asked reports whether an open question is this requester's to answer.
+func (x *exchange) asked(c *record.Call) bool {
+	return slices.ContainsFunc(c.Open(), func(q record.Question) bool { return q.MayAnswer(x.by, c.Owner) })
 }
 
 // used answers a retry of a round that was consumed, or of a call that is not
