@@ -26,6 +26,8 @@ type exchange struct {
 	// values is the request's context without its end: what the SDK finds the
 	// request's own stream by.
 	values context.Context
+	// client is the request's context: it ends with the client's connection.
+	client context.Context
 }
 
 // begin serves a first request.
@@ -354,7 +356,7 @@ func (x *exchange) deliver(ctx context.Context, run *engine.Run) (*engine.Run, j
 	if err != nil {
 		return nil, nil, err
 	}
-	res, err := x.pend(ctx, c)
+	res, err := x.pend(c)
 	return nil, res, err
 }
 
@@ -389,9 +391,10 @@ func (x *exchange) ask(ctx context.Context, run *engine.Run) (*engine.Run, json.
 
 func none(*record.Call, time.Time) []record.Event { return nil }
 
-// pend waits, bounded, for others to answer, and then says that it is pending.
-func (x *exchange) pend(ctx context.Context, c *record.Call) (json.RawMessage, error) {
-	c, err := x.s.engine.Await(ctx, c.ID, x.s.limits.InlineWait, func(c *record.Call) bool {
+// pend waits, bounded and as long as the client is there, for others to answer,
+// and then says that it is pending.
+func (x *exchange) pend(c *record.Call) (json.RawMessage, error) {
+	c, err := x.s.engine.Await(x.client, c.ID, x.s.limits.InlineWait, func(c *record.Call) bool {
 		return c.State == record.Ended || c.State == record.Held
 	})
 	if err != nil {

@@ -52,7 +52,7 @@ func (x *exchange) live(ctx context.Context, run *engine.Run, mine []record.Ques
 		if err != nil {
 			return nil, nil, err
 		}
-		res, err := x.pend(ctx, c)
+		res, err := x.pend(c)
 		return nil, res, err
 	}
 	return run, nil, nil

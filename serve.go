@@ -134,7 +134,7 @@ func (s *Server) call(ctx context.Context, r *wire.Request) (json.RawMessage, er
 		return nil, wire.Errorf(wire.CodeInvalidParams, "arguments: %v", err)
 	}
 	x := &exchange{
-		s: s, f: f, r: r, id: id, kinds: kindsOf(r.Capabilities), values: context.WithoutCancel(ctx),
+		s: s, f: f, r: r, id: id, kinds: kindsOf(r.Capabilities), values: context.WithoutCancel(ctx), client: ctx,
 		action: record.Action{Method: r.Method, Name: r.Name, ArgsDigest: sum, Version: f.version},
 	}
 	x.by = id.actor(record.ChannelRound)
