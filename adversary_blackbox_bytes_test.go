@@ -160,7 +160,7 @@ func TestForgedRequestsOverHTTP(t *testing.T) {
 	c.far.mood = 0
 	db, stop := openBazaar(t, c, plainStore)
 	d, f := bytesBazaar(t, c, seed)
-	end := time.Now().Add(bazaarTime(1500 * time.Millisecond))
+	end := time.Now().Add(bazaarTime(time.Second))
 	var sent, byStatus [600]atomic.Int64
 	var wg sync.WaitGroup
 	for i := range uint64(6) {
@@ -288,7 +288,7 @@ func TestForgedRequestsOverStdio(t *testing.T) {
 	go func() { over <- ss.Wait() }()
 	n := int64(0)
 	var last [][]byte
-	for end := time.Now().Add(bazaarTime(1500 * time.Millisecond)); time.Now().Before(end); n++ {
+	for end := time.Now().Add(bazaarTime(time.Second)); time.Now().Before(end); n++ {
 		body, _, _ := f.right()
 		bent := bytes.ReplaceAll(f.bend(body), []byte("\n"), []byte(" "))
 		if last = append(last, bent); len(last) > 6 {

@@ -31,7 +31,9 @@ func openBazaar(t *testing.T, c *crowd, wrap func(store.Store) store.Store) (*sq
 
 // serve serves it from that file.
 func (c *crowd) serve(db *sqlite.Store, wrap func(store.Store) store.Store, path string) (stop func()) {
-	d := newDesk(c.t, setup{opts: bazaarOptions(wrap(db)), tools: func(d *desk) { addBazaar(d.srv, nearby{c.far}) }})
+	opts := bazaarOptions(wrap(db))
+	opts.Authorize = c.opts.Authorize
+	d := newDesk(c.t, setup{opts: opts, tools: func(d *desk) { addBazaar(d.srv, nearby{c.far}) }})
 	page := approvals(d.srv)
 	c.desk.Store(d)
 	c.page.Store(&page.URL)

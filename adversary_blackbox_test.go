@@ -34,12 +34,13 @@ type charge struct {
 // A farSide holds orders and a ledger. It is in another process than the
 // server where that is killed.
 type farSide struct {
-	mu     sync.Mutex
-	rand   *rand.Rand
-	mood   float64 // share of charges that end badly
-	orders map[string]int
-	ledger []charge
-	byKey  map[string]int // keys that it honours, to the entry of the ledger
+	mu      sync.Mutex
+	rand    *rand.Rand
+	mood    float64 // share of charges that end badly
+	orders  map[string]int
+	ledger  []charge
+	witness func(charge)
+	byKey   map[string]int // keys that it honours, to the entry of the ledger
 }
 
 func newFarSide(seed uint64) *farSide {
@@ -86,6 +87,9 @@ func (f *farSide) charge(c charge, honours bool) (n int, err error) {
 	}
 	if n, ok := f.byKey[c.Key]; ok && honours {
 		return n, nil
+	}
+	if f.witness != nil {
+		f.witness(c)
 	}
 	c.At = time.Now()
 	f.ledger = append(f.ledger, c)

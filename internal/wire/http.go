@@ -235,8 +235,10 @@ func extra(r *http.Request) *mcp.RequestExtra {
 	return &mcp.RequestExtra{TokenInfo: auth.TokenInfoFromContext(r.Context()), Header: r.Header}
 }
 
-// writeError writes an error as the whole response.
+// writeError writes an error as the whole response. If the body has not been
+// read, net/http waits for a part of it before it sends anything; not for long.
 func writeError(w http.ResponseWriter, id json.RawMessage, e *Error) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(time.Second))
 	writeJSON(w, e.status(), encodeError(id, e))
 }
 

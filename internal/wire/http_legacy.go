@@ -2,8 +2,10 @@ package wire
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -50,12 +52,26 @@ func (h *HTTP) serveLegacy(w http.ResponseWriter, r *http.Request, body []byte, 
 	h.legacy.ServeHTTP(out, withBody(r, ctx, h.ids.in(body, m, p)))
 }
 
+// dropBody reads a body that means nothing: net/http would wait for it before
+// it sends an answer.
+func dropBody(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength == 0 {
+		return
+	}
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(time.Second))
+	if _, err := io.Copy(io.Discard, io.LimitReader(r.Body, 64<<10)); err == nil {
+		_ = rc.SetReadDeadline(time.Time{})
+	}
+}
+
 // serveSession answers GET and DELETE, which only sessions have.
 func (h *HTTP) serveSession(w http.ResponseWriter, r *http.Request) {
 	if _, inSession := r.Header[headerSession]; !inSession || modernHeader(r.Header) {
 		methodNotAllowed(w)
 		return
 	}
+	dropBody(w, r)
 	if !h.ownSession(w, r) {
 		return
 	}
