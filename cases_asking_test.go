@@ -54,7 +54,8 @@ func TestNoRoundIsAStateAndNothingElse(t *testing.T) {
 	}
 	// She has answered on the page, and then her client comes back.
 	paged := ann.call("both", nil)
-	if err := d.srv.Decide(context.Background(), person("ann", "finance"), tallystick.Decision{CallID: waitingCall(t, d, "both"), Key: "q", Accept: true}); err != nil {
+	decision := tallystick.Decision{CallID: waitingCall(t, d, "both"), Key: "q", Accept: true}
+	if err := d.srv.Decide(context.Background(), person("ann", "finance"), decision); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -62,6 +63,13 @@ func TestNoRoundIsAStateAndNothingElse(t *testing.T) {
 			t.Errorf("one of two has answered elsewhere: %s", r.raw)
 		}
 	}
+	// Told that it is pending, she sends nothing more; the other's answer is enough.
+	if err := d.srv.Decide(context.Background(), person("eve", "finance"), decision); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool {
+		return ann.call("call_status", map[string]any{"callId": decision.CallID}).text() == "done"
+	})
 	// Nor is it one for somebody who may not answer any more.
 	demoted := ann.call("both", nil)
 	if r := d.as("ann/acme", capsForm).retry("both", nil, demoted.state(), nil); stateOnly(r) || r.outcome() != "pending" {
@@ -79,7 +87,7 @@ func TestNoRoundIsAStateAndNothingElse(t *testing.T) {
 	d.clock.Advance(2 * time.Hour)
 	d.as("ann/acme", capsTasks).call("kick", nil) // the clock of the test moves without waking anybody
 	for _, id := range ids {
-		waitFor(t, func() bool { return d.audited(id, "ended", record.ReasonDeadline) })
+		waitFor(t, func() bool { return id == decision.CallID || d.audited(id, "ended", record.ReasonDeadline) })
 	}
 }
 

@@ -2,6 +2,7 @@ package tallystick_test
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,7 +22,17 @@ func TestLeavingStopsReadsAndNoEffect(t *testing.T) {
 	entered := make(chan struct{}, 1)
 	ended := make(chan error, 1)
 	goOn := make(chan struct{})
+	noticed := make(chan struct{}, 1) // that the client of an effect has left
 	d := newDesk(t, setup{tools: func(d *desk) {
+		d.srv.Use(func(next tallystick.RequestHandler) tallystick.RequestHandler {
+			return func(ctx context.Context, r *tallystick.Request) (json.RawMessage, error) {
+				res, err := next(ctx, r)
+				if r.Name == "act" {
+					noticed <- struct{}{}
+				}
+				return res, err
+			}
+		})
 		tallystick.AddTool(d.srv, &mcp.Tool{Name: "read", Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true}}, nil,
 			func(ctx context.Context, _ *tallystick.Call, _ struct{}) (*mcp.CallToolResult, any, error) {
 				entered <- struct{}{}
@@ -70,6 +81,7 @@ func TestLeavingStopsReadsAndNoEffect(t *testing.T) {
 		}
 		before := ends(d)
 		leave("act")
+		<-noticed
 		goOn <- struct{}{}
 		if cause := <-ended; cause != nil {
 			t.Errorf("%s: an effect was cancelled by its client's leaving: %v", era, cause)

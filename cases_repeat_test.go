@@ -224,7 +224,7 @@ func TestAToolErrorRunsNothingAgain(t *testing.T) {
 // case S26
 func TestARetryAfterATimeoutFindsTheFirstAttempt(t *testing.T) {
 	var mails atomic.Int64
-	onRecord := make(chan bool, 1)
+	onRecord := make(chan bool, 8)
 	goOn := make(chan struct{})
 	d := newDesk(t, setup{opts: tallystick.Options{Limits: tallystick.Limits{InlineWait: 10 * time.Second}}, tools: func(d *desk) {
 		d.tool("mail", nil, func(ctx context.Context, call *tallystick.Call) (string, error) {
@@ -271,7 +271,7 @@ func TestARetryAfterATimeoutFindsTheFirstAttempt(t *testing.T) {
 // case S98
 func TestALargeResultWaitsForAClientThatLeft(t *testing.T) {
 	var runs atomic.Int64
-	started, goOn := make(chan string, 1), make(chan struct{})
+	started, goOn := make(chan string, 8), make(chan struct{})
 	long := strings.Repeat("Zeile für Zeile. ", 1300) // over 22 000 bytes
 	d := newDesk(t, setup{opts: tallystick.Options{Limits: tallystick.Limits{InlineWait: 10 * time.Second}}, tools: func(d *desk) {
 		d.tool("report", nil, func(ctx context.Context, call *tallystick.Call) (string, error) {
