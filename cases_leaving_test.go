@@ -44,6 +44,10 @@ func TestLeavingStopsReadsAndNoEffect(t *testing.T) {
 			return tallystick.Once(ctx, call, tallystick.Effect{Name: "act"}, func(effect context.Context, _ string) (string, error) {
 				entered <- struct{}{}
 				<-goOn
+				select { // a little more work
+				case <-effect.Done():
+				case <-time.After(20 * time.Millisecond):
+				}
 				ended <- context.Cause(effect)
 				return "done", nil
 			})
@@ -199,7 +203,7 @@ func TestProgressKeepsNothingAlive(t *testing.T) {
 		}
 		d.tool("long", nil, func(ctx context.Context, call *tallystick.Call) (string, error) { return report(ctx, call, 80) })
 		d.tool("endless", &tallystick.ToolOptions{Timeout: 80 * time.Millisecond}, func(ctx context.Context, call *tallystick.Call) (string, error) {
-			return report(ctx, call, 1<<30)
+			return report(ctx, call, 3000)
 		})
 	}})
 	ann := d.as("ann/acme", capsForm)
