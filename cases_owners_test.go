@@ -55,6 +55,7 @@ func TestATaskOfSomebodyElseIsNoTask(t *testing.T) {
 
 // case S86, S93: with a clock that stands still.
 func TestAnIDTellsNothing(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	mem := memory.New(memory.Options{Now: func() time.Time { return now }})
 	type in struct {

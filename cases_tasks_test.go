@@ -277,6 +277,7 @@ func TestAQuestionOutlivesItsServer(t *testing.T) {
 
 // case S71
 func TestAShutdownSettlesWhatHasBegun(t *testing.T) {
+	t.Parallel()
 	mem := memory.New(memory.Options{})
 	started, goOn := make(chan struct{}), make(chan struct{})
 	var charges, after atomic.Int64

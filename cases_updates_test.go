@@ -140,6 +140,7 @@ func TestAMistypedKeyIsIgnoredAndSeen(t *testing.T) {
 
 // case S82
 func TestTheFirstAnswerWins(t *testing.T) {
+	t.Parallel()
 	d, ann := updatesDesk(t)
 	no := map[string]any{"action": "decline"}
 	id := ann.newTask("job")
@@ -188,6 +189,7 @@ func TestTheFirstAnswerWins(t *testing.T) {
 
 // case S105
 func TestAResultThatIsTooLargeIsOneError(t *testing.T) {
+	t.Parallel()
 	var charges atomic.Int64
 	charge := func(ctx context.Context, call *tallystick.Call) error {
 		_, err := tallystick.Once(ctx, call, tallystick.Effect{Name: "charge"}, func(context.Context, string) (int64, error) { return charges.Add(1), nil })
