@@ -180,7 +180,10 @@ func TestNothingIsPolledForAClientThatLeft(t *testing.T) {
 	waitFor(t, still(polls.Load))
 
 	leaving("ask", func() {
-		waitFor(t, func() bool { found, _ := d.srv.Waiting(context.Background(), person("eve", "finance")); return len(found) == 1 })
+		waitFor(t, func() bool {
+			found, _ := d.srv.Waiting(context.Background(), person("eve", "finance"))
+			return len(found) == 1
+		})
 		w.id.Store(waitingCall(t, d, "ask"))
 		waitFor(t, func() bool { ann.call("kick", nil); return w.loads.Load() > 0 }) // somebody waits for it
 	})
