@@ -291,6 +291,10 @@ func TestASwallowedQuestionCanBeAnsweredElsewhereOrExpires(t *testing.T) {
 	if err := d.srv.Decide(context.Background(), person("ann"), tallystick.Decision{CallID: w[0].CallID, Key: w[0].Key, Digest: w[0].Digest, Accept: true}); err != nil {
 		t.Fatal(err)
 	}
+	// It goes on when its client comes back, and says so until then.
+	if s := ann.call("call_status", map[string]any{"callId": w[0].CallID}); s.outcome() != "pending" || !strings.Contains(s.text(), "sent again") || sh.refunds.Load() != 0 {
+		t.Errorf("answered, and its client away: %s", s.raw)
+	}
 	// However late and empty-handed the client comes back.
 	d.clock.Advance(time.Hour)
 	if r := ann.retry("refund", order1, swallowed.state(), nil); r.isError() || sh.refunds.Load() != 1 {

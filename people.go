@@ -138,7 +138,9 @@ var (
 )
 
 // Decide records what an authenticated person decided, out of band. It returns
-// once the decision would survive power loss; the call then goes on by itself.
+// once the decision would survive power loss. A task, and a call whose request
+// was told that it is pending, then goes on at once. A round goes on when its
+// client sends it again: that may be asked something next.
 // Errors: ErrNoQuestion, ErrSettled, ErrBadAnswer, or the store's.
 func (s *Server) Decide(ctx context.Context, by Identity, d Decision) error {
 	if by.Subject == "" || s.opts.Store == nil {

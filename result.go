@@ -271,6 +271,9 @@ func (s *Server) awaited(c *record.Call) string {
 		}
 		parts = append(parts, part)
 	}
+	if len(parts) == 0 && c.State == record.Waiting && !c.Background {
+		return "answered; it goes on when the request is sent again with its state."
+	}
 	if len(parts) == 0 {
 		return "being worked on."
 	}
