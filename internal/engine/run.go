@@ -198,6 +198,7 @@ func (r *Run) Do() End {
 		r.cancel(r.outOfTime())
 	case <-r.ctx.Done():
 	}
+	settling := r.inEffect()
 	grace := time.NewTimer(r.e.Grace)
 	defer grace.Stop()
 	for {
@@ -205,8 +206,11 @@ func (r *Run) Do() End {
 		case end := <-done:
 			return end
 		case <-grace.C:
-			if r.inEffect() {
-				grace.Reset(r.e.Grace) // it settles or its lease ends
+			// An effect settles, or its lease ends; then the handler has its
+			// time to return.
+			was := settling
+			if settling = r.inEffect(); settling || was {
+				grace.Reset(r.e.Grace)
 				continue
 			}
 			r.mu.Lock()
