@@ -230,3 +230,21 @@ func (r *Run) Close() {
 
 // Draining reports whether the handler was told that the process shuts down.
 func (r *Run) Draining() bool { return errors.Is(context.Cause(r.ctx), ErrDraining) }
+
+// giveBack ends a run that has lost its lease in this process's eyes and not in
+// the store's: a clock that was ahead and was set back makes it look live, and
+// nobody would take the call over before the clock gets there again.
+func (r *Run) giveBack() {
+	ctx, cancel := context.WithTimeout(context.Background(), r.e.Grace)
+	defer cancel()
+	_, err := r.e.Change(ctx, r.id, record.System, r.epoch, func(c *record.Call, now time.Time) []record.Event {
+		if c.State != record.Running || c.Epoch != r.epoch || !c.Lease.Live(now) {
+			return nil
+		}
+		return []record.Event{record.Stopped{Why: record.WhyHandback}}
+	})
+	var refused *record.Refusal
+	if err != nil && !errors.As(err, &refused) && !errors.Is(err, store.ErrNotFound) {
+		r.e.Log.Warn("a run that has lost its lease could not be given back", "call", r.id, "err", err)
+	}
+}

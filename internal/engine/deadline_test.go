@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,4 +44,30 @@ func TestAStartedEffectMaySettlePastTheDeadline(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A clock that was ahead and is set back leaves a lease that looks live and
+// that no run has.
+func TestAClockThatWasAheadLeavesNoCallRunning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ahead atomic.Int64
+		ahead.Store(int64(time.Hour)) // when the lease begins
+		now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		runs := 0
+		b := newBench(t, memory.New(memory.Options{Now: now}), func(ctx context.Context, r *Run) End {
+			if runs++; runs == 1 {
+				ahead.Store(int64(2 * time.Hour))
+				<-ctx.Done() // its lease is over by that clock
+				ahead.Store(0)
+				return End{Pending: true} // and what it came to is not recorded
+			}
+			return done
+		})
+		id := b.create()
+		time.Sleep(time.Minute)
+		b.ended(id, record.Completed, "")
+		if runs != 2 {
+			t.Errorf("%d runs", runs)
+		}
+	})
 }

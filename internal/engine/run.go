@@ -359,13 +359,14 @@ func (r *Run) Settle(ctx context.Context, end End) error {
 	var err error
 	switch {
 	case r.lease.Err() != nil:
-		r.Close()
 		r.mu.Lock()
 		gone := r.gone
 		r.mu.Unlock()
 		if !gone { // else its real end is still to come
 			r.tooLate(end)
 		}
+		r.Close()
+		r.giveBack()
 		return ErrLost
 	case end.Pending:
 		_, err = r.Put(ctx, &record.Paused{})
