@@ -133,6 +133,11 @@ func TestAtMostOnceIsTheDefault(t *testing.T) {
 			t.Fatalf("no answer of the far side: %s", r.raw)
 		}
 	}
+	// Not only said, but so: a person has it to look after.
+	olga := tallystick.Identity{Issuer: "test", Tenant: "acme", Subject: "olga", Roles: []string{"operator"}}
+	if w, err := first.srv.Waiting(context.Background(), olga); err != nil || len(w) != 1 || w[0].Effect != "send" {
+		t.Fatalf("held for an operator: %+v, %v", w, err)
+	}
 	first.stop()
 	down.Store(false)
 	second := newDesk(t, setup{opts: opts, tools: tools})

@@ -81,7 +81,6 @@ const (
 	ReasonCrashLoop   Reason = "crash_loop"
 	ReasonWrongState  Reason = "wrong_state"
 	ReasonTooMany     Reason = "limit"
-	ReasonUnreachable Reason = "nobody_can_come_back"
 )
 
 // A Refusal is the error of an event that the law does not allow. The change

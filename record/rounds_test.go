@@ -45,8 +45,9 @@ func TestARefusedRetryTakesNoAnswers(t *testing.T) {
 	s.same("entries", s.audit("answered"), 0)
 }
 
-// Without a state and without a key nobody can ask for it again.
-func TestACallThatNobodyCanComeBackToEnds(t *testing.T) {
+// Whoever loses the connection, the call is not over: it waits, at the most
+// until its deadline.
+func TestALostConnectionNeverEndsTheCall(t *testing.T) {
 	for _, why := range []Why{WhyLeft, WhyHandback, WhyDied} {
 		s := inline(t)
 		s.run(Asked{Question: question("k", "1")}) // live, of a 2025-era client
@@ -55,7 +56,10 @@ func TestACallThatNobodyCanComeBackToEnds(t *testing.T) {
 		} else {
 			s.run(Stopped{Why: why})
 		}
-		s.ended(Failed, "abandoned")
+		s.is(Waiting)
+		s.now = start.Add(time.Hour)
+		s.must(System, NoEpoch, TimePassed{})
+		s.ended(Expired, "expired")
 	}
 }
 

@@ -156,9 +156,6 @@ func (d *decision) goOn() {
 	case c.EffectBegun():
 		c.State, c.Background = Ready, true
 		d.closeRound(nil)
-	case c.Round == 0 && c.Key == "":
-		// Its client has neither a state nor a key to come back with.
-		d.end(Failed, nil, &Error{Code: codeInternal, Message: "the call was left before it was answered", Outcome: "abandoned"}, ReasonUnreachable)
 	default:
 		c.State = Waiting
 	}
