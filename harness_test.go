@@ -27,7 +27,7 @@ import (
 )
 
 // A desk is a server under test, served over HTTP with bearer tokens that name
-// their holder: "subject tenant role,role client".
+// their holder: "subject/tenant/role,role/client/expiry".
 type desk struct {
 	t     *testing.T
 	sdk   *mcp.Server
@@ -109,13 +109,17 @@ func (d *desk) serve() {
 	d.t.Helper()
 	verify := func(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
 		f := append(strings.Split(token, "/"), "", "", "", "")
-		info := &auth.TokenInfo{UserID: f[0], Expiration: time.Now().Add(time.Hour), Extra: map[string]any{"iss": "test", "tenant": f[1], "client_id": f[3]}}
+		expires := time.Now().Add(time.Hour)
+		if at, err := time.Parse(time.RFC3339Nano, f[4]); err == nil {
+			expires = at
+		}
+		info := &auth.TokenInfo{UserID: f[0], Expiration: expires, Extra: map[string]any{"iss": "test", "tenant": f[1], "client_id": f[3]}}
 		if f[2] != "" {
 			info.Extra["roles"] = strings.Split(f[2], ",")
 		}
 		return info, nil
 	}
-	inner := d.srv.Handler(nil)
+	inner := judged(d.t, d.srv.Handler(nil))
 	checked := auth.RequireBearerToken(verify, nil)(inner)
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") == "" {

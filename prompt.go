@@ -44,7 +44,11 @@ func AddPrompt(s *Server, p *mcp.Prompt, h PromptHandler) {
 			if err != nil {
 				return produced{err: err}
 			}
-			raw, err := json.Marshal(&mcp.GetPromptResult{Meta: res.Meta, Description: res.Description, Messages: res.Messages})
+			out := &mcp.GetPromptResult{Meta: res.Meta, Description: res.Description, Messages: res.Messages}
+			if out.Messages == nil {
+				out.Messages = []*mcp.PromptMessage{} // the protocol knows no null here
+			}
+			raw, err := json.Marshal(out)
 			return produced{result: complete(raw), err: err}
 		},
 	})

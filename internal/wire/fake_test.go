@@ -47,7 +47,8 @@ func (f *fakeHandler) ParamHeaders(tool string) []ParamHeader {
 	return []ParamHeader{{Path: []string{"region"}, Header: "Region"}, {Path: []string{"deep", "n"}, Header: "N"}}
 }
 
-// seen is what the tool "echo" answers: the request as the handler saw it.
+// seen is the request as the handler saw it, in what the tool "echo" and other
+// methods answer.
 func seen(r *Request) map[string]any {
 	m := map[string]any{"id": r.ID, "method": r.Method, "name": r.Name}
 	if r.Arguments != nil {
@@ -65,13 +66,31 @@ func seen(r *Request) map[string]any {
 	return m
 }
 
+// answered is the result of a method other than tools/call. That of an update
+// or a cancel is empty, but for _meta.
+func answered(r *Request) *Response {
+	result := map[string]any{"resultType": "complete", "seen": seen(r)}
+	switch r.Method {
+	case MethodGetPrompt:
+		result["messages"] = []any{}
+	case MethodReadResource:
+		result["contents"], result["ttlMs"], result["cacheScope"] = []any{}, 0, "private"
+	case MethodTaskGet:
+		result["taskId"], result["status"], result["ttlMs"] = r.Name, "working", 1
+		result["createdAt"], result["lastUpdatedAt"] = "2026-07-28T00:00:00Z", "2026-07-28T00:00:00Z"
+	case MethodTaskUpdate, MethodTaskCancel:
+		result = map[string]any{"resultType": "complete", "_meta": map[string]any{"seen": seen(r)}}
+	}
+	return &Response{result}
+}
+
 func (f *fakeHandler) Handle(ctx context.Context, r *Request) (*Response, error) {
 	text := map[string]any{"content": []any{}}
 	switch {
 	case r.Method == MethodTaskGet && r.Name != "t1":
 		return nil, Errorf(CodeInvalidParams, "no such task")
 	case r.Method != MethodCallTool:
-		return &Response{map[string]any{"resultType": "complete", "seen": seen(r)}}, nil
+		return answered(r), nil
 	}
 	switch r.Name {
 	case "html":

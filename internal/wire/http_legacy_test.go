@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -55,7 +56,7 @@ func (c legacyClient) open(t *testing.T) legacyClient {
 
 func newLegacyServer(t *testing.T, change func(*HTTPOptions)) (*HTTP, legacyClient) {
 	t.Helper()
-	opts := HTTPOptions{Server: newSDKServer(), Principal: func(_ context.Context, extra *mcp.RequestExtra) (string, error) {
+	opts := HTTPOptions{Server: newSDKServer(), ServerInfo: json.RawMessage(serverInfo), Principal: func(_ context.Context, extra *mcp.RequestExtra) (string, error) {
 		return fmt.Sprintf("%s/%v", extra.TokenInfo.UserID, extra.TokenInfo.Extra["tenant"]), nil
 	}}
 	if change != nil {

@@ -212,7 +212,7 @@ func withToken(next http.Handler, expires time.Time) http.Handler {
 func TestTheTokenReachesTheHandlerUntilItExpires(t *testing.T) {
 	now := time.Now()
 	fake := newFake()
-	front := NewHTTP(fake, HTTPOptions{Server: newSDKServer(), Now: func() time.Time { return now }})
+	front := NewHTTP(fake, HTTPOptions{Server: newSDKServer(), ServerInfo: json.RawMessage(serverInfo), Now: func() time.Time { return now }})
 	server := httptest.NewServer(withToken(front, now.Add(time.Hour)))
 	defer server.Close()
 	post := func() (int, []string) {

@@ -82,7 +82,9 @@ func TestTranscriptsReadTheSameOnEveryTransport(t *testing.T) {
 						continue
 					}
 					t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar")+"/"+e.title, func(t *testing.T) {
-						compare(t, e, c.exchange(t, e))
+						got := c.exchange(t, e)
+						compare(t, e, got)
+						judgeMessages(t, e.request, got)
 					})
 				}
 			}
@@ -203,6 +205,7 @@ func send(t *testing.T, server *httptest.Server, req *http.Request) (int, []stri
 	if err != nil {
 		t.Fatal(err)
 	}
+	judgeResponse(t, req, resp, body)
 	var messages []string
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
 		for line := range strings.SplitSeq(string(body), "\n") {
