@@ -96,9 +96,7 @@ func errInFlight() error {
 }
 
 // errNoTask is the one answer for tasks that are absent, purged or foreign.
-func errNoTask() error {
-	return wire.Errorf(wire.CodeInvalidParams, "no such task")
-}
+var errNoTask error = wire.Errorf(wire.CodeInvalidParams, "no such task")
 
 func limitError(name string, got, limit int) error {
 	return fmt.Errorf("%d is over the limit %s (%d)", got, name, limit)

@@ -2,110 +2,238 @@ package tallystick_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"github.com/tallystick/tallystick"
 )
 
-const listenParams = `{"notifications":{"toolsListChanged":true,"taskIds":["a","b"]},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":` + capsTasks + `}}`
-
-type notice struct {
-	Method string          `json:"method"`
-	Params json.RawMessage `json:"params"`
+// A heard message is one that came on a listen: a notification or the answer.
+type heard struct {
+	Method string         `json:"method"`
+	Params map[string]any `json:"params"`
+	Result map[string]any `json:"result"`
+	Error  *rpcError      `json:"error"`
 }
 
-// A listen that names tasks is acknowledged without them, so that its client
-// goes on polling; the other filters are served.
-func TestAListenIsAcknowledgedWithoutTasks(t *testing.T) {
-	for way, listen := range map[string]func(*testing.T, *desk) <-chan notice{"http": listenOverHTTP, "memory": listenOverMemory} {
-		t.Run(way, func(t *testing.T) {
-			d := newDesk(t, setup{tools: func(d *desk) { addEcho(d, "job", tallystick.TaskOptional) }})
-			notices := listen(t, d)
-			next := func() notice {
-				select {
-				case n := <-notices:
-					return n
-				case <-time.After(10 * time.Second):
-					t.Fatal("nothing came")
-				}
-				return notice{}
-			}
-			ack := next()
-			if ack.Method != "notifications/subscriptions/acknowledged" || strings.Contains(string(ack.Params), "taskIds") || !strings.Contains(string(ack.Params), "toolsListChanged") {
-				t.Fatalf("first: %s %s", ack.Method, ack.Params)
-			}
-			d.sdk.AddTool(&mcp.Tool{Name: "new", InputSchema: json.RawMessage(`{"type":"object"}`)}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return nil, nil })
-			if n := next(); n.Method != "notifications/tools/list_changed" || !strings.Contains(string(n.Params), "subscriptionId") {
-				t.Errorf("then: %s %s", n.Method, n.Params)
-			}
-		})
+// id is the subscriptionId that the message carries.
+func (h heard) id() any {
+	holder := h.Params
+	if h.Method == "" {
+		holder = h.Result
+	}
+	meta, _ := holder["_meta"].(map[string]any)
+	return meta["io.modelcontextprotocol/subscriptionId"]
+}
+
+func (h heard) filter() map[string]any { f, _ := h.Params["notifications"].(map[string]any); return f }
+func (h heard) status() string         { s, _ := h.Params["status"].(string); return s }
+
+// An ear is a listen as its client hears it.
+type ear struct {
+	t    *testing.T
+	msgs chan heard
+	done chan struct{} // closed when nothing more comes
+	hang func()        // the client hangs up
+}
+
+func (e *ear) next() heard {
+	e.t.Helper()
+	select {
+	case m := <-e.msgs:
+		return m
+	case <-time.After(20 * time.Second):
+		e.t.Fatal("nothing came")
+	}
+	return heard{}
+}
+
+// until returns the first notification of a task in that status, and fails on
+// one that is not of a task.
+func (e *ear) until(status string) heard {
+	e.t.Helper()
+	for {
+		m := e.next()
+		if m.Method != "notifications/tasks" {
+			e.t.Fatalf("waiting for %s: %+v", status, m)
+		}
+		if m.status() == status {
+			return m
+		}
 	}
 }
 
-func listenOverHTTP(t *testing.T, d *desk) <-chan notice {
+// closed waits for the end, and fails if something came before it.
+func (e *ear) closed() {
+	e.t.Helper()
+	select {
+	case <-e.done:
+	case <-time.After(20 * time.Second):
+		e.t.Fatal("the listen did not end")
+	}
+	select {
+	case m := <-e.msgs:
+		e.t.Fatalf("and then: %+v", m)
+	default:
+	}
+}
+
+// goodbye checks the graceful end: cancelled, then the result, then nothing.
+func (e *ear) goodbye(reason string) {
+	e.t.Helper()
+	m := e.next()
+	if m.Method != "notifications/cancelled" || !strings.Contains(m.Params["reason"].(string), reason) || m.Params["requestId"] != m.id() || m.id() == nil {
+		e.t.Fatalf("wanted a farewell that says %q: %+v", reason, m)
+	}
+	if m = e.next(); m.Result["resultType"] != "complete" || m.id() == nil {
+		e.t.Fatalf("wanted the final result: %+v", m)
+	}
+	if meta := m.Result["_meta"].(map[string]any); meta["io.modelcontextprotocol/serverInfo"] == nil {
+		e.t.Errorf("the result does not say whose it is: %v", meta)
+	}
+}
+
+// listenParams is a listen's params with that filter.
+func listenParams(caps string, filter map[string]any) map[string]any {
+	return map[string]any{"notifications": filter, "_meta": map[string]any{
+		"io.modelcontextprotocol/protocolVersion":    "2026-07-28",
+		"io.modelcontextprotocol/clientCapabilities": json.RawMessage(caps),
+	}}
+}
+
+// open posts a listen and returns the response, its body not read.
+func (c caller) open(id any, params map[string]any) (*http.Response, context.CancelFunc) {
+	c.d.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	body := `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":` + listenParams + `}`
-	req, _ := http.NewRequestWithContext(ctx, "POST", d.url, strings.NewReader(body))
+	body, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "method": "subscriptions/listen", "params": params})
+	if err != nil {
+		c.d.t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(ctx, "POST", c.d.url, bytes.NewReader(body))
+	if err != nil {
+		c.d.t.Fatal(err)
+	}
 	for k, v := range map[string]string{
-		"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": "Bearer ann/acme",
-		"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "subscriptions/listen",
+		"Content-Type": "application/json", "Accept": "application/json, text/event-stream",
+		"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "subscriptions/listen", "Authorization": "Bearer " + c.token,
 	} {
 		req.Header.Set(k, v)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		t.Fatal(err)
+		c.d.t.Fatal(err)
 	}
-	notices, done := make(chan notice, 8), make(chan struct{})
+	c.d.t.Cleanup(func() { cancel(); resp.Body.Close() })
+	return resp, cancel
+}
+
+// listen listens over HTTP.
+func (c caller) listen(filter map[string]any) *ear {
+	c.d.t.Helper()
+	resp, cancel := c.open(c.d.ids.Add(1), listenParams(c.caps, filter))
+	e := &ear{t: c.d.t, msgs: make(chan heard, 1000), done: make(chan struct{}), hang: cancel}
+	if resp.StatusCode != 200 || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		var m heard
+		if err := json.NewDecoder(resp.Body).Decode(&m); err != nil {
+			c.d.t.Fatal(err)
+		}
+		c.d.t.Fatalf("the listen was refused: %d %+v", resp.StatusCode, m.Error)
+	}
 	go func() {
-		defer close(done)
-		for sc := bufio.NewScanner(resp.Body); sc.Scan(); {
-			var n notice
-			if data, ok := strings.CutPrefix(sc.Text(), "data:"); ok && json.Unmarshal([]byte(data), &n) == nil {
-				notices <- n
+		defer close(e.done)
+		sc := bufio.NewScanner(resp.Body)
+		sc.Buffer(nil, 8<<20)
+		for sc.Scan() {
+			var m heard
+			if data, ok := strings.CutPrefix(sc.Text(), "data:"); ok && json.Unmarshal([]byte(data), &m) == nil {
+				e.msgs <- m
 			}
 		}
 	}()
-	t.Cleanup(func() { cancel(); resp.Body.Close(); <-done })
-	return notices
+	c.d.t.Cleanup(func() { cancel(); <-e.done })
+	return e
 }
 
-func listenOverMemory(t *testing.T, d *desk) <-chan notice {
+// A line is a connection in memory, by which the user of this process speaks.
+type line struct {
+	t    *testing.T
+	conn mcp.Connection
+	ss   *mcp.ServerSession
+}
+
+func (d *desk) line() *line {
 	ctx := context.Background()
 	ours, theirs := mcp.NewInMemoryTransports()
 	ss, err := d.sdk.Connect(ctx, d.srv.Transport(theirs), nil)
 	if err != nil {
-		t.Fatal(err)
+		d.t.Fatal(err)
 	}
 	conn, err := ours.Connect(ctx)
 	if err != nil {
-		t.Fatal(err)
+		d.t.Fatal(err)
 	}
-	id, _ := jsonrpc.MakeID(1.0)
-	if err := conn.Write(ctx, &jsonrpc.Request{ID: id, Method: "subscriptions/listen", Params: json.RawMessage(listenParams)}); err != nil {
-		t.Fatal(err)
+	d.t.Cleanup(func() { conn.Close(); ss.Close() })
+	return &line{d.t, conn, ss}
+}
+
+func (l *line) send(id any, method string, params map[string]any) {
+	l.t.Helper()
+	raw, err := json.Marshal(params)
+	if err != nil {
+		l.t.Fatal(err)
 	}
-	notices, done := make(chan notice, 8), make(chan struct{})
+	req := &jsonrpc.Request{Method: method, Params: raw}
+	if n, ok := id.(int); ok {
+		id = float64(n)
+	}
+	if id != nil {
+		if req.ID, err = jsonrpc.MakeID(id); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	if err := l.conn.Write(context.Background(), req); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// hear reads everything that comes, as messages of one listen and others.
+func (l *line) hear() *ear {
+	e := &ear{t: l.t, msgs: make(chan heard, 1000), done: make(chan struct{}), hang: func() { l.conn.Close() }}
 	go func() {
-		defer close(done)
+		defer close(e.done)
 		for {
-			msg, err := conn.Read(ctx)
+			msg, err := l.conn.Read(context.Background())
 			if err != nil {
 				return
 			}
-			if r, ok := msg.(*jsonrpc.Request); ok {
-				notices <- notice{r.Method, r.Params}
+			raw, err := jsonrpc.EncodeMessage(msg)
+			var m heard
+			if err == nil && json.Unmarshal(raw, &m) == nil {
+				e.msgs <- m
 			}
 		}
 	}()
-	t.Cleanup(func() { conn.Close(); ss.Close(); <-done })
-	return notices
+	l.t.Cleanup(func() { l.conn.Close(); <-e.done })
+	return e
 }
+
+// shown is a task as tasks/get or notifications/tasks shows it, without what
+// only one of the two has.
+func shown(m map[string]any) map[string]any {
+	out := map[string]any{}
+	for k, v := range m {
+		if k != "_meta" && k != "resultType" && k != "pollIntervalMs" {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+func same(a, b map[string]any) bool { return reflect.DeepEqual(shown(a), shown(b)) }

@@ -61,8 +61,8 @@ func (x *exchange) live(ctx context.Context, run *engine.Run, mine []record.Ques
 // askAll asks all questions at once, each until it is answered, settled by
 // somebody else, or expired by the store's clock. An error is the client's.
 func (x *exchange) askAll(ctx context.Context, run *engine.Run, open []record.Question) (*answers, error) {
-	changed, stop := x.s.engine.Watch(run.Call().ID)
-	defer stop()
+	watch := x.s.engine.Watch(run.Call().ID)
+	defer watch.Stop()
 	now, err := x.s.store.Now(ctx)
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (x *exchange) askAll(ctx context.Context, run *engine.Run, open []record.Qu
 			}
 		}
 		select {
-		case <-changed:
+		case <-watch.C:
 		case <-asked:
 			return collect(given), errors.Join(errs...)
 		}

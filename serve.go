@@ -25,7 +25,7 @@ func (e *endpoint) Owns(method, name string) bool {
 	case wire.MethodTaskGet, wire.MethodTaskUpdate, wire.MethodTaskCancel:
 		return s.opts.Store != nil
 	case wire.MethodListen:
-		return false
+		return true
 	}
 	return s.feature(method, name) != nil
 }
@@ -108,6 +108,8 @@ func (s *Server) serve(ctx context.Context, r *wire.Request) (json.RawMessage, e
 		return s.taskUpdate(ctx, r)
 	case wire.MethodTaskCancel:
 		return s.taskCancel(ctx, r)
+	case wire.MethodListen:
+		return s.listen(ctx, r)
 	}
 	return s.call(ctx, r)
 }

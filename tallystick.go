@@ -115,6 +115,8 @@ type Limits struct {
 	InFlight             int           // requests at once over one connection other than HTTP: 1 024
 	JournalBytes         int           // of what one call remembers of questions, answers and effects: 6 MiB
 	LiveCalls            int           // kept calls of one tenant that have not ended: 10 000
+	Listens              int           // subscriptions/listen of one tenant, open at once: 10 000
+	ListenTasks          int           // tasks that one of them watches: 1 000
 	Lease                time.Duration // of a run: 10 s, renewed every third of it
 	Grace                time.Duration // for a handler to return once its context has ended: 5 s
 	Settle               time.Duration // for a started effect to end, past its call's deadline and 3 × Grace: 5 minutes, then it is held
@@ -148,6 +150,8 @@ func (l Limits) withDefaults() Limits {
 	num(&l.Nesting, canon.MaxDepth)
 	l.Nesting = min(l.Nesting, canon.MaxDepth)
 	num(&l.LiveCalls, 10_000)
+	num(&l.Listens, 10_000)
+	num(&l.ListenTasks, 1_000)
 	num(&l.JournalBytes, 6<<20)
 	num(&l.BodyBytes, l.ArgumentsBytes+l.OpenQuestions*l.AnswerBytes/2+l.StateBytes+64<<10)
 	return l
@@ -177,6 +181,7 @@ type Server struct {
 	use      []Middleware
 	fronts   []*wire.HTTP
 	warned   map[string]bool // tools whose effects have no Subject
+	listens  map[string]int  // open ones, by tenant
 	refusals refusals
 }
 
@@ -184,8 +189,8 @@ type Server struct {
 type thing struct{ method, name string }
 
 // A Middleware wraps the handling of every request of this package: tools,
-// prompts and resources that were added to the [Server], and tasks/*. It is
-// what the SDK's receiving middleware is for the SDK's requests.
+// prompts and resources that were added to the [Server], tasks/* and
+// subscriptions/listen, which lasts as long as its client listens. It is what the SDK's receiving middleware is for the SDK's requests.
 type Middleware func(next RequestHandler) RequestHandler
 
 // A RequestHandler answers one request with a result object.
@@ -235,6 +240,7 @@ func New(s *mcp.Server, opts *Options) (*Server, error) {
 		mcp: s, opts: o, limits: o.Limits.withDefaults(), log: o.Log, store: o.Store,
 		ready: make(chan struct{}), stopped: make(chan struct{}), refusals: refusals{some: make(chan struct{}, 1)},
 		things: map[thing]*feature{}, headers: map[string][]wire.ParamHeader{}, warned: map[string]bool{},
+		listens: map[string]int{},
 	}
 	if o.Store == nil {
 		srv.store = noStore{}

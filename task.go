@@ -123,37 +123,44 @@ func taskErrorOf(e *record.Error) *taskError {
 // ack is the empty result of tasks/update and tasks/cancel.
 func ack() json.RawMessage { return complete([]byte("{}")) }
 
-// owned loads the task of a request. To everybody but its owner, and to an
-// owner who may not do this any more, it does not exist.
-func (s *Server) owned(ctx context.Context, r *wire.Request, verb Verb) (*record.Call, record.Actor, error) {
-	id, err := s.identify(ctx, r)
+// owned loads a task for a request. To everybody but its owner, and to an owner
+// who may not do this any more, it does not exist.
+func (s *Server) owned(ctx context.Context, r *wire.Request, id string, verb Verb) (*record.Call, record.Actor, error) {
+	c, err := s.engine.Load(ctx, id)
+	if errors.Is(err, store.ErrNotFound) {
+		if _, err := s.identify(ctx, r); err != nil { // as for a task that is there
+			return nil, record.Actor{}, err
+		}
+		return nil, record.Actor{}, errNoTask
+	}
 	if err != nil {
 		return nil, record.Actor{}, err
 	}
-	by := id.actor(record.ChannelTask)
-	c, err := s.engine.Load(ctx, r.Name)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, by, errNoTask()
-	}
+	by, err := s.mayUse(ctx, r, c, verb)
+	return c, by, err
+}
+
+// mayUse reports whether a request's sender may do this to a task, as far as it
+// is one: errNoTask if not.
+func (s *Server) mayUse(ctx context.Context, r *wire.Request, c *record.Call, verb Verb) (record.Actor, error) {
+	id, err := s.identify(ctx, r)
 	if err != nil {
-		return nil, by, err
+		return record.Actor{}, err
 	}
+	by := id.actor(record.ChannelTask)
 	if c.Owner != by.Principal {
 		s.log.Warn("a task of somebody else was asked for", "call", c.ID, "method", r.Method)
 		s.engine.Refuse(ctx, c.ID, by, "task_of_another_principal", r.Method)
-		return nil, by, errNoTask()
+		return by, errNoTask
 	}
-	if !c.Task {
-		return nil, by, errNoTask()
+	if !c.Task || s.authorize(ctx, accessTo(c, verb, id)) != nil {
+		return by, errNoTask
 	}
-	if err := s.authorize(ctx, accessTo(c, verb, id)); err != nil {
-		return nil, by, errNoTask()
-	}
-	return c, by, nil
+	return by, nil
 }
 
 func (s *Server) taskGet(ctx context.Context, r *wire.Request) (json.RawMessage, error) {
-	c, by, err := s.owned(ctx, r, Watch)
+	c, by, err := s.owned(ctx, r, r.Name, Watch)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +177,7 @@ func (s *Server) taskGet(ctx context.Context, r *wire.Request) (json.RawMessage,
 // the specification wants it, and on record; an answer that does not fit its
 // question's schema makes the whole update fail, and nothing is stored.
 func (s *Server) taskUpdate(ctx context.Context, r *wire.Request) (json.RawMessage, error) {
-	c, by, err := s.owned(ctx, r, Reply)
+	c, by, err := s.owned(ctx, r, r.Name, Reply)
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +243,7 @@ func (s *Server) respond(ctx context.Context, id string, by record.Actor, answer
 }
 
 func (s *Server) taskCancel(ctx context.Context, r *wire.Request) (json.RawMessage, error) {
-	c, by, err := s.owned(ctx, r, Stop)
+	c, by, err := s.owned(ctx, r, r.Name, Stop)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/tallystick/tallystick/record"
@@ -10,58 +11,108 @@ import (
 
 // notify tells those who watch the call that it has changed, the runs of it
 // that they should look, and the loop if something is due sooner than it knew.
-// It never blocks: a watcher's channel holds one signal, and a signal means
-// only "look again", so none can be stale.
+// It never blocks.
 func (e *Engine) notify(c *record.Call) {
 	e.mu.Lock()
-	watchers := slices.Clone(e.watchers[c.ID])
+	watches := slices.Clone(e.watches[c.ID])
 	due := c.Due()
 	sooner := c.State == record.Ready || !due.IsZero() && (e.next.IsZero() || due.Before(e.next))
-	var runs []*Run
-	for r := range e.runs {
-		if r.id == c.ID {
-			runs = append(runs, r)
-		}
-	}
+	runs := slices.Clone(e.runs[c.ID])
 	e.mu.Unlock()
 	for _, r := range runs {
-		r.see(c) // before the watchers, who may look at the run
+		r.see(c) // before the watches, whose owners may look at the run
 	}
-	for _, w := range watchers {
-		select {
-		case w <- struct{}{}:
-		default:
-		}
+	for _, w := range watches {
+		w.add(c)
 	}
 	if sooner {
 		e.nudge()
 	}
 }
 
-// Watch returns a channel that receives after every change of the call in this
-// process, and a function that ends it. Subscribe, then load.
-func (e *Engine) Watch(id string) (<-chan struct{}, func()) {
-	w := make(chan struct{}, 1)
+// backlog is how many changes a watch keeps apart. A watcher that is further
+// behind than that gets of each call the last one, and so never an old last
+// state, however slow it is.
+const backlog = 64
+
+// A Watch tells of the changes that this process makes to some calls. Watch
+// first and load then, or what happens in between is missed.
+type Watch struct {
+	// C receives when there is something to [Watch.Take].
+	C <-chan struct{}
+
+	e   *Engine
+	ids []string
+	c   chan struct{} // capacity 1
+
+	mu      sync.Mutex
+	changed []*record.Call
+}
+
+// Watch watches calls, whether they exist or not, until [Watch.Stop].
+func (e *Engine) Watch(ids ...string) *Watch {
+	c := make(chan struct{}, 1)
+	w := &Watch{C: c, e: e, ids: ids, c: c}
 	e.mu.Lock()
-	e.watchers[id] = append(e.watchers[id], w)
-	e.mu.Unlock()
-	return w, func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		left := slices.DeleteFunc(e.watchers[id], func(o chan struct{}) bool { return o == w })
+	defer e.mu.Unlock()
+	for _, id := range ids {
+		e.watches[id] = append(e.watches[id], w)
+	}
+	return w
+}
+
+// Stop ends the watch.
+func (w *Watch) Stop() {
+	w.e.mu.Lock()
+	defer w.e.mu.Unlock()
+	for _, id := range w.ids {
+		left := slices.DeleteFunc(w.e.watches[id], func(o *Watch) bool { return o == w })
 		if len(left) == 0 {
-			delete(e.watchers, id)
+			delete(w.e.watches, id)
 		} else {
-			e.watchers[id] = left
+			w.e.watches[id] = left
 		}
 	}
+}
+
+// Take returns the calls as they became since the last Take, oldest first. Of
+// two changes that were made at once the later may come first: the versions
+// tell.
+func (w *Watch) Take() []*record.Call {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	changed := w.changed
+	w.changed = nil
+	return changed
+}
+
+func (w *Watch) add(c *record.Call) {
+	w.mu.Lock()
+	w.changed = append(w.changed, c)
+	if len(w.changed) > max(backlog, 2*len(w.ids)) {
+		w.changed = latest(w.changed)
+	}
+	w.mu.Unlock()
+	select {
+	case w.c <- struct{}{}:
+	default:
+	}
+}
+
+// latest keeps of each call the newest.
+func latest(changed []*record.Call) []*record.Call {
+	newest := map[string]int64{}
+	for _, c := range changed {
+		newest[c.ID] = max(newest[c.ID], c.Version)
+	}
+	return slices.DeleteFunc(changed, func(c *record.Call) bool { return c.Version < newest[c.ID] })
 }
 
 // Await returns the call once done says so, or as it is when the wait is over,
 // ctx ends, or the process begins to shut down.
 func (e *Engine) Await(ctx context.Context, id string, wait time.Duration, done func(*record.Call) bool) (*record.Call, error) {
-	changed, stop := e.Watch(id)
-	defer stop()
+	watch := e.Watch(id)
+	defer watch.Stop()
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
@@ -71,7 +122,7 @@ func (e *Engine) Await(ctx context.Context, id string, wait time.Duration, done 
 			return c, err
 		}
 		select {
-		case <-changed:
+		case <-watch.C:
 		case <-other:
 		case <-timer.C:
 			return c, nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"runtime/debug"
+	"slices"
 	"time"
 )
 
@@ -40,8 +41,8 @@ func (e *Engine) live() []*Run {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var runs []*Run
-	for r := range e.runs {
-		runs = append(runs, r)
+	for _, of := range e.runs {
+		runs = append(runs, of...)
 	}
 	return runs
 }
@@ -50,10 +51,9 @@ func (e *Engine) live() []*Run {
 func (e *Engine) hurry() {
 	e.mu.Lock()
 	e.hurrying = true
-	runs := maps.Clone(e.handlers)
-	maps.Copy(runs, e.runs)
+	runs := slices.Collect(maps.Keys(e.handlers))
 	e.mu.Unlock()
-	for r := range runs {
+	for _, r := range append(runs, e.live()...) {
 		r.cancel(ErrDraining)
 	}
 }
@@ -76,10 +76,10 @@ func (e *Engine) executing(r *Run) (end func()) {
 
 // Live returns the run that this process has of a call, or nil.
 func (e *Engine) Live(id string) *Run {
-	for _, r := range e.live() {
-		if r.id == id {
-			return r
-		}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if of := e.runs[id]; len(of) > 0 {
+		return of[len(of)-1]
 	}
 	return nil
 }

@@ -85,16 +85,16 @@ type Engine struct {
 	stopping chan struct{} // closed when the drain begins
 
 	mu       sync.Mutex
-	runs     map[*Run]struct{}          // live runs that are kept
-	handlers map[*Run]struct{}          // runs whose handler is executing, kept or not
-	tenants  map[string]int             // background runs per tenant
-	active   map[string]bool            // calls being run in the background, from before the claim
-	busy     int                        // background runs
-	watchers map[string][]chan struct{} // by call id
-	next     time.Time                  // when the loop looks again by itself; zero: never
-	draining bool                       // no more calls are taken
-	hurrying bool                       // handlers are told to stop
-	beating  bool                       // the heartbeat goroutine is running
+	runs     map[string][]*Run   // live runs that are kept, by call id; the last is the newest
+	handlers map[*Run]struct{}   // runs whose handler is executing, kept or not
+	tenants  map[string]int      // background runs per tenant
+	active   map[string]bool     // calls being run in the background, from before the claim
+	busy     int                 // background runs
+	watches  map[string][]*Watch // by call id
+	next     time.Time           // when the loop looks again by itself; zero: never
+	draining bool                // no more calls are taken
+	hurrying bool                // handlers are told to stop
+	beating  bool                // the heartbeat goroutine is running
 
 	work group // every goroutine of the engine
 }
@@ -126,11 +126,11 @@ func New(o Options) *Engine {
 		wake:     make(chan struct{}, 1),
 		dropped:  make(chan struct{}, 1),
 		stopping: make(chan struct{}),
-		runs:     map[*Run]struct{}{},
+		runs:     map[string][]*Run{},
 		handlers: map[*Run]struct{}{},
 		tenants:  map[string]int{},
 		active:   map[string]bool{},
-		watchers: map[string][]chan struct{}{},
+		watches:  map[string][]*Watch{},
 	}
 }
 
@@ -271,8 +271,16 @@ func (e *Engine) pass(ctx context.Context, id string) error {
 }
 
 // Load returns a call as it is at this moment: what has expired is expired,
-// even if nobody has looked at it since.
+// even if nobody has looked at it since. A call that this process runs, and that
+// no other can have changed, is as its run knows it.
 func (e *Engine) Load(ctx context.Context, id string) (*record.Call, error) {
+	if !e.Store.Shared() {
+		if r := e.Live(id); r != nil && r.lease.Err() == nil {
+			if c := r.Call(); c.State == record.Running {
+				return c, nil
+			}
+		}
+	}
 	c, err := e.Store.Load(ctx, id)
 	if err != nil || c.State == record.Ended || c.State == record.Running {
 		return c, err

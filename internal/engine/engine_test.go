@@ -377,8 +377,8 @@ func TestAwaitEndsWithWhatItWaitsFor(t *testing.T) {
 		if c := <-got; c.State != record.Waiting || time.Since(start) > time.Second {
 			t.Errorf("while draining: %s after %v", c.State, time.Since(start))
 		}
-		if len(b.e.watchers) != 0 || slices.Contains(b.e.saturated(), "acme") {
-			t.Errorf("left behind: %v", b.e.watchers)
+		if len(b.e.watches) != 0 || slices.Contains(b.e.saturated(), "acme") {
+			t.Errorf("left behind: %v", b.e.watches)
 		}
 	})
 }

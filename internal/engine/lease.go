@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/tallystick/tallystick/record"
@@ -18,7 +19,7 @@ func (e *Engine) lease(now time.Time) record.Lease {
 func (e *Engine) hold(r *Run) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.runs[r] = struct{}{}
+	e.runs[r.id] = append(e.runs[r.id], r)
 	if !e.beating {
 		e.beating = true
 		e.work.Go(e.beat)
@@ -29,7 +30,12 @@ func (e *Engine) hold(r *Run) {
 func (e *Engine) drop(r *Run) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.runs, r)
+	left := slices.DeleteFunc(e.runs[r.id], func(o *Run) bool { return o == r })
+	if len(left) == 0 {
+		delete(e.runs, r.id)
+	} else {
+		e.runs[r.id] = left
+	}
 	select {
 	case e.dropped <- struct{}{}:
 	default:
@@ -58,12 +64,8 @@ func (e *Engine) beat() {
 			e.mu.Unlock()
 			continue
 		}
-		runs := make([]*Run, 0, len(e.runs))
-		for r := range e.runs {
-			runs = append(runs, r)
-		}
 		e.mu.Unlock()
-		e.renew(runs)
+		e.renew(e.live())
 	}
 }
 

@@ -208,12 +208,12 @@ func (r *Run) mark(ctx context.Context, f Effect) (*record.Mark, error) {
 // waitFor waits for a change of another call, or a while: it may be another
 // process that runs it.
 func (r *Run) waitFor(ctx context.Context, id string, wait time.Duration) error {
-	changed, stop := r.e.Watch(id)
-	defer stop()
+	watch := r.e.Watch(id)
+	defer watch.Stop()
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
-	case <-changed:
+	case <-watch.C:
 	case <-t.C:
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -81,6 +81,9 @@ func (f *front) admit(m message, p params) (*Request, *Error) {
 	if r.ClientInfo, err = p.clientInfo(); err != nil {
 		return nil, err
 	}
+	if m.Method == MethodListen {
+		return r, f.admitListen(r, p)
+	}
 	if nameMember(m.Method) == "" {
 		return r, nil
 	}
@@ -88,8 +91,7 @@ func (f *front) admit(m message, p params) (*Request, *Error) {
 		return nil, err
 	}
 	if isTaskMethod(m.Method) && !r.DeclaresTasks() {
-		return nil, MissingCapability("this request needs the Tasks extension: declare it in clientCapabilities.extensions",
-			map[string]any{"extensions": map[string]any{TasksExtension: map[string]any{}}})
+		return nil, missingTasks()
 	}
 	if m.Method == MethodCallTool || m.Method == MethodGetPrompt {
 		if r.Arguments, err = p.arguments(f.limits); err != nil {
@@ -103,6 +105,11 @@ func (f *front) admit(m message, p params) (*Request, *Error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+func missingTasks() *Error {
+	return MissingCapability("this request needs the Tasks extension: declare it in clientCapabilities.extensions",
+		map[string]any{"extensions": map[string]any{TasksExtension: map[string]any{}}})
 }
 
 func isTaskMethod(method string) bool {

@@ -79,8 +79,8 @@ func (l lifetime) bind(ctx context.Context, stream bool) (context.Context, conte
 }
 
 // Shutdown refuses new requests with 503, ends the streams that only wait (GET,
-// and subscriptions/listen at the SDK), waits for the running requests, and
-// closes the 2025-era sessions. Listens of the Handler are its own to end.
+// and subscriptions/listen, whose context ends with the cause [ErrShutdown]),
+// waits for the running requests, and closes the 2025-era sessions.
 //
 // When ctx ends first, the contexts of running requests are cancelled and
 // ctx's error is returned once they end, or after a second. A tool of a session

@@ -6,8 +6,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-
-	"github.com/modelcontextprotocol/go-sdk/auth"
 )
 
 // serveModern answers one message of revision 2026-07-28.
@@ -52,10 +50,10 @@ func (h *HTTP) serveCall(w http.ResponseWriter, r *http.Request, body []byte, m 
 		writeError(w, m.ID, err)
 		return
 	}
-	ctx, cancel := h.life.bind(r.Context(), false)
+	ctx, cancel := h.life.bind(r.Context(), req.Method == MethodListen)
 	defer cancel()
 	if !h.owns(req) {
-		h.forward(w, r, body, m, p)
+		h.forward(ctx, w, r, body, m, p)
 		return
 	}
 	req.Extra = extra(r)
@@ -88,15 +86,7 @@ func (h *HTTP) checkCall(header http.Header, m message, p params) (*Request, *Er
 }
 
 // forward gives a checked modern request to the SDK.
-func (h *HTTP) forward(w http.ResponseWriter, r *http.Request, body []byte, m message, p params) {
-	listen := m.Method == MethodListen
-	ctx, cancel := h.life.bind(r.Context(), listen)
-	defer cancel()
-	if t := auth.TokenInfoFromContext(ctx); listen && t != nil && !t.Expiration.IsZero() {
-		var done context.CancelFunc
-		ctx, done = context.WithDeadline(ctx, t.Expiration)
-		defer done()
-	}
+func (h *HTTP) forward(ctx context.Context, w http.ResponseWriter, r *http.Request, body []byte, m message, p params) {
 	r = withBody(r, ctx, h.ids.in(body, m, p))
 	// The SDK compares names as they are; ours have been compared decoded.
 	if name, err := p.name(m.Method); err == nil && name != "" {

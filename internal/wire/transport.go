@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -67,6 +69,8 @@ type connection struct {
 	end     context.CancelCauseFunc
 	running sync.WaitGroup // the goroutines of calls and refusals
 
+	initialized atomic.Bool // the client has opened a session of the 2025 era
+
 	refusals chan struct{} // a place for each refusal being written
 
 	writing sync.Mutex // held while a message is written
@@ -103,11 +107,23 @@ func (c *connection) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// Write implements [mcp.Connection].
+// Write implements [mcp.Connection]. Notifications of changes that nobody has
+// asked for are the 2025 era's: the SDK takes every connection on which it has
+// seen no request, since the requests were ours, for one of that era.
 func (c *connection) Write(ctx context.Context, msg jsonrpc.Message) error {
+	if req, ok := msg.(*jsonrpc.Request); ok && isChange(req.Method) && !c.initialized.Load() {
+		if p, bad := parseParams(req.Params, c.limits); bad != nil || p.meta[mcp.MetaKeySubscriptionID] == nil {
+			return nil
+		}
+	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	return c.Connection.Write(ctx, msg)
+}
+
+// isChange reports whether a notification tells of a change.
+func isChange(method string) bool {
+	return strings.HasSuffix(method, "/list_changed") || method == "notifications/resources/updated"
 }
 
 // Close implements [mcp.Connection].
@@ -130,6 +146,9 @@ func (c *connection) stop(cause error) {
 // it was one.
 func (c *connection) intercept(req *jsonrpc.Request) bool {
 	p, bad := parseParams(req.Params, c.limits)
+	if req.Method == "initialize" {
+		c.initialized.Store(true)
+	}
 	if req.Method == methodCancelled && !req.IsCall() {
 		return bad != nil || c.cancelCall(p)
 	}

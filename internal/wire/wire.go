@@ -50,9 +50,10 @@ const (
 // concurrent use. The error it returns is sent to the peer if it is an
 // [*Error]; any other error becomes [CodeInternal] without its text.
 type Handler interface {
-	// Owns reports whether the request is this handler's: tasks/* always,
-	// tools/call, prompts/get and resources/read when the named thing was
-	// registered with it. What it does not own goes to the SDK.
+	// Owns reports whether the request is this handler's: tasks/* and
+	// subscriptions/listen always, tools/call, prompts/get and resources/read
+	// when the named thing was registered with it. What it does not own goes to
+	// the SDK.
 	Owns(method, name string) bool
 	// Handle answers one request. ctx ends with the client's connection.
 	Handle(ctx context.Context, r *Request) (*Response, error)
@@ -84,6 +85,9 @@ type Request struct {
 	RequestState    string
 	HasRequestState bool
 
+	// Filter of subscriptions/listen; nil for other methods.
+	Filter *Filter
+
 	// Meta is the request's _meta object, member by member.
 	Meta map[string]json.RawMessage
 	// Capabilities this request's client declared: per request in the modern
@@ -101,8 +105,9 @@ type Request struct {
 	Extra *mcp.RequestExtra
 
 	// Notify sends a notification on this request's own response stream
-	// (notifications/progress, notifications/message). It may be called until
-	// Handle returns, from any goroutine. Nil when the transport has no stream.
+	// (notifications/progress, those of a listen). It may be called until Handle
+	// returns, from any goroutine, and blocks while the client does not read,
+	// for a bounded time over HTTP. Nil when the transport has no stream.
 	Notify func(ctx context.Context, method string, params any) error
 }
 
