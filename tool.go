@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -37,6 +39,11 @@ const (
 // ToolOptions of a tool. Nil means the zero value.
 type ToolOptions struct {
 	Task TaskUse
+	// TaskAfter, with TaskOptional: a call runs inline for so long, and what has
+	// not ended or asked by then goes on as it is, as a task that the request
+	// gets. Zero: a task at once. A client without the extension goes on waiting.
+	// Each round of a call has that time anew.
+	TaskAfter time.Duration
 	// AskFirst, of a task tool: questions before any Report or Once are asked
 	// in rounds of the request itself, and then the task is announced.
 	AskFirst bool
@@ -94,7 +101,7 @@ func AddTool[In, Out any](s *Server, t *mcp.Tool, opts *ToolOptions, h ToolHandl
 	if err != nil {
 		panic(fmt.Sprintf("tallystick.AddTool: tool %q: input schema: %v", t.Name, err))
 	}
-	var out *jsonschema.Resolved
+	var out *valueSchema
 	if tool.OutputSchema != nil || reflect.TypeFor[Out]() != reflect.TypeFor[any]() {
 		if out, err = schemaFor[Out](&tool.OutputSchema, false); err != nil {
 			panic(fmt.Sprintf("tallystick.AddTool: tool %q: output schema: %v", t.Name, err))
@@ -107,7 +114,7 @@ func AddTool[In, Out any](s *Server, t *mcp.Tool, opts *ToolOptions, h ToolHandl
 	f.check = func(args json.RawMessage) (error, error) { return checkArguments[In](args, in) }
 	f.run = func(ctx context.Context, c *Call) produced {
 		var input In
-		args, err := withDefaults(c.journal.Call().Args, in)
+		args, err := in.full(c.journal.Call().Args)
 		if err == nil {
 			err = strictDecode(args, &input)
 		}
@@ -134,6 +141,8 @@ func (s *Server) servable(f *feature) error {
 		return errors.New("it is not read-only, and Options.Store is nil: set ReadOnlyHint or give a store")
 	case f.readOnly && f.Task != TaskForbidden:
 		return errors.New("a read-only tool is carried by its clients and cannot be a task")
+	case f.TaskAfter < 0 || f.TaskAfter > 0 && (f.Task != TaskOptional || f.AskFirst):
+		return errors.New("TaskAfter goes with TaskOptional and without AskFirst, and is not negative")
 	case f.AskFirst && f.Task == TaskForbidden:
 		return errors.New("AskFirst is for task tools")
 	case f.AcceptUnaskedAnswers && !f.readOnly:
@@ -173,8 +182,15 @@ func (s *Server) feature(method, name string) *feature {
 	return nil
 }
 
+// A valueSchema is what a tool's arguments or output must be.
+type valueSchema struct {
+	*jsonschema.Resolved
+	plain *plain
+	known []string // names of the properties
+}
+
 // schemaFor resolves the schema in field, inferring it from T if there is none.
-func schemaFor[T any](field *any, input bool) (*jsonschema.Resolved, error) {
+func schemaFor[T any](field *any, input bool) (*valueSchema, error) {
 	t := reflect.TypeFor[T]()
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -205,7 +221,11 @@ func schemaFor[T any](field *any, input bool) (*jsonschema.Resolved, error) {
 	if input && (schema == nil || schema.Type != "object") {
 		return nil, errors.New(`its type must be "object"`)
 	}
-	return schema.Resolve(&jsonschema.ResolveOptions{ValidateDefaults: true})
+	resolved, err := schema.Resolve(&jsonschema.ResolveOptions{ValidateDefaults: true})
+	if err != nil {
+		return nil, err
+	}
+	return &valueSchema{resolved, plainOf(resolved.Schema()), slices.Collect(maps.Keys(schema.Properties))}, nil
 }
 
 // schemaVersion is a digest of what a tool takes.
@@ -222,17 +242,13 @@ func schemaVersion(schema any) string {
 }
 
 // checkArguments validates arguments before any handler sees them.
-func checkArguments[In any](args json.RawMessage, in *jsonschema.Resolved) (toolErr, err error) {
-	var known []string
-	for name := range in.Schema().Properties {
-		known = append(known, name)
-	}
-	if len(args) > 0 {
-		if err := canon.CheckFold(args, known); err != nil {
+func checkArguments[In any](args json.RawMessage, in *valueSchema) (toolErr, err error) {
+	if len(args) > 0 && !(in.plain.accepts(args) && in.plain.closed) { // else no name is there that is not known
+		if err := canon.CheckFold(args, in.known); err != nil {
 			return nil, wire.Errorf(wire.CodeInvalidParams, "arguments: %v", err)
 		}
 	}
-	full, err := withDefaults(args, in)
+	full, err := in.full(args)
 	if err != nil {
 		return fmt.Errorf("validating \"arguments\": %w", err), nil
 	}
@@ -243,11 +259,14 @@ func checkArguments[In any](args json.RawMessage, in *jsonschema.Resolved) (tool
 	return nil, nil
 }
 
-// withDefaults returns the arguments with the schema's defaults for what they
-// leave out, validated. What they say stays as they say it, byte for byte.
-func withDefaults(args []byte, in *jsonschema.Resolved) (json.RawMessage, error) {
+// full returns the arguments with the schema's defaults for what they leave
+// out, validated. What they say stays as they say it, byte for byte.
+func (in *valueSchema) full(args []byte) (json.RawMessage, error) {
 	if len(args) == 0 {
 		args = []byte("{}")
+	}
+	if in.plain.accepts(args) && args[0] == '{' {
+		return args, nil
 	}
 	value := map[string]any{}
 	if err := json.Unmarshal(args, &value); err != nil {
@@ -304,9 +323,16 @@ func overlay(raw json.RawMessage, full any) (json.RawMessage, error) {
 
 // produce makes a result object of a tool handler's three returns, as go-sdk
 // does.
-func produce[Out any](res *mcp.CallToolResult, output Out, err error, schema *jsonschema.Resolved) produced {
+func produce[Out any](res *mcp.CallToolResult, output Out, err error, schema *valueSchema) produced {
 	if err != nil {
 		return produced{err: err}
+	}
+	structured, err := structure(output, schema)
+	if err != nil {
+		return produced{err: &jsonrpc.Error{Code: wire.CodeInternal, Message: err.Error()}}
+	}
+	if res == nil && structured != nil {
+		return produced{result: structuredOnly(structured)}
 	}
 	if res == nil {
 		res = &mcp.CallToolResult{}
@@ -315,8 +341,13 @@ func produce[Out any](res *mcp.CallToolResult, output Out, err error, schema *js
 		return produced{err: errors.New("a handler asks by Ask, Confirm or Input, not by InputRequests in its result")}
 	}
 	copied := *res
-	if err := structure(&copied, output, schema); err != nil {
-		return produced{err: &jsonrpc.Error{Code: wire.CodeInternal, Message: err.Error()}}
+	if structured != nil {
+		copied.StructuredContent = structured
+		if copied.Content == nil {
+			copied.Content = []mcp.Content{&mcp.TextContent{Text: string(structured)}}
+		} else if structured[0] != '{' {
+			copied.Content = append(copied.Content, &mcp.TextContent{Text: string(structured)})
+		}
 	}
 	if copied.Content == nil {
 		copied.Content = []mcp.Content{}
@@ -328,46 +359,51 @@ func produce[Out any](res *mcp.CallToolResult, output Out, err error, schema *js
 	return produced{result: complete(raw), toolError: copied.IsError}
 }
 
-// structure fills in the structured content and the text that stands for it.
-func structure[Out any](res *mcp.CallToolResult, output Out, schema *jsonschema.Resolved) error {
+// structuredOnly is the result of a handler that returns its output alone: the
+// very bytes that marshalling a result gives.
+func structuredOnly(structured json.RawMessage) json.RawMessage {
+	text, _ := json.Marshal(string(structured)) // a string
+	b := make([]byte, 0, len(text)+len(structured)+100)
+	b = append(b, `{"resultType":"complete","content":[{"type":"text","text":`...)
+	b = append(b, text...)
+	b = append(b, `}],"structuredContent":`...)
+	b = append(b, structured...)
+	return append(b, '}')
+}
+
+// structure returns the structured content for an output, as compact JSON; nil
+// if there is none.
+func structure[Out any](output Out, schema *valueSchema) (json.RawMessage, error) {
 	var out any = output
 	if rt := reflect.TypeFor[Out](); rt.Kind() == reflect.Pointer && reflect.ValueOf(&output).Elem().IsNil() {
 		out = reflect.Zero(rt.Elem()).Interface()
 	}
 	if out == nil {
-		return nil
+		return nil, nil
 	}
 	raw, err := json.Marshal(out)
 	if err != nil {
-		return fmt.Errorf("marshalling the output: %w", err)
+		return nil, fmt.Errorf("marshalling the output: %w", err)
 	}
-	if schema != nil {
-		var value any
-		if err := json.Unmarshal(raw, &value); err != nil {
-			return err
-		}
-		if value == nil && schema.Schema().Type == "object" {
-			value, raw = map[string]any{}, []byte("{}")
-		}
-		if _, ok := value.(map[string]any); ok {
-			if err := schema.ApplyDefaults(&value); err != nil {
-				return err
-			}
-		}
-		if err := schema.Validate(value); err != nil {
-			return fmt.Errorf("validating the tool's output: %w", err)
-		}
-		if raw, err = overlay(raw, value); err != nil {
-			return err
+	if schema == nil || schema.plain.accepts(raw) {
+		return raw, nil
+	}
+	var value any
+	if err := json.Unmarshal(raw, &value); err != nil {
+		return nil, err
+	}
+	if value == nil && schema.Schema().Type == "object" {
+		value, raw = map[string]any{}, []byte("{}")
+	}
+	if _, ok := value.(map[string]any); ok {
+		if err := schema.ApplyDefaults(&value); err != nil {
+			return nil, err
 		}
 	}
-	res.StructuredContent = json.RawMessage(raw)
-	if res.Content == nil {
-		res.Content = []mcp.Content{&mcp.TextContent{Text: string(raw)}}
-	} else if raw[0] != '{' {
-		res.Content = append(res.Content, &mcp.TextContent{Text: string(raw)})
+	if err := schema.Validate(value); err != nil {
+		return nil, fmt.Errorf("validating the tool's output: %w", err)
 	}
-	return nil
+	return overlay(raw, value)
 }
 
 // paramHeaders finds the x-mcp-header annotations of an input schema.
