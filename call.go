@@ -248,7 +248,7 @@ func (c *Call) Report(msg string, done, total float64) {
 	if err != nil && !errors.Is(err, engine.ErrLost) && !errors.Is(err, engine.ErrLeft) {
 		c.s.log.Warn("a progress report could not be stored", "call", c.ID(), "err", err)
 	}
-	if further && c.notify != nil {
+	if further && c.notify != nil && !c.journal.Call().Task { // a task's request has been answered
 		c.notify(c.journal.Progress())
 	}
 }

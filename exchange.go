@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/tallystick/tallystick/internal/engine"
@@ -80,7 +81,7 @@ func (x *exchange) opening(now time.Time) record.Opened {
 // open makes the call: a task that a worker runs, or a run for this request.
 func (x *exchange) open(ctx context.Context, o record.Opened) (json.RawMessage, error) {
 	asTask := x.f.Task != TaskForbidden && x.r.DeclaresTasks()
-	if asTask && !x.f.AskFirst {
+	if asTask && !x.f.AskFirst && x.f.TaskAfter <= 0 {
 		o.Call.Task = true
 		c, err := x.s.engine.Create(ctx, x.by, o)
 		if err != nil {
@@ -92,7 +93,7 @@ func (x *exchange) open(ctx context.Context, o record.Opened) (json.RawMessage, 
 	if err != nil {
 		return nil, err
 	}
-	run.AskFirst = asTask
+	run.AskFirst = asTask && x.f.AskFirst
 	if o.Key != (record.MarkID{}) {
 		if err := run.Keep(ctx); err != nil {
 			return nil, err
@@ -213,29 +214,44 @@ func (x *exchange) settled(ctx context.Context, c *record.Call) (*record.Call, e
 
 // drive lets a run go on for this request, in a goroutine of the engine's: the
 // run's end does not depend on the client's connection. If that is lost, the
-// handler is told to stop, unless an effect has begun.
+// handler is told to stop, unless an effect has begun. After TaskAfter the run
+// goes on as it is and the request gets a task.
 func (x *exchange) drive(ctx context.Context, run *engine.Run) (json.RawMessage, error) {
-	run.For = x
 	type reply struct {
 		res json.RawMessage
 		err error
 	}
 	replies := make(chan reply, 1)
+	at := &place{moved: make(chan struct{}, 1), gone: ctx.Done()}
+	at.move(run)
+	run.For = x
 	x.s.engine.Go(func() {
 		r := reply{err: errors.New("a callback panicked")}
 		defer func() { replies <- r }()
-		r.res, r.err = x.run(context.WithoutCancel(ctx), run)
+		r.res, r.err = x.run(context.WithoutCancel(ctx), run, at)
 	})
-	announced := run.Announced()
-	if !run.AskFirst {
-		announced = nil
+	var after <-chan time.Time
+	if x.f.TaskAfter > 0 && x.r.DeclaresTasks() {
+		t := time.NewTimer(x.f.TaskAfter)
+		defer t.Stop()
+		after = t.C
 	}
 	for {
+		run := at.run.Load()
 		select {
 		case r := <-replies:
+			if run.Call().Task {
+				return x.s.taskCreated(run.Call()), nil
+			}
 			return r.res, r.err
-		case <-announced:
+		case <-run.Announced():
 			return x.s.taskCreated(run.Call()), nil
+		case <-after:
+			if err := run.Announce(context.WithoutCancel(ctx)); err != nil {
+				after = nil
+				x.s.log.Info("a call that was to become a task stays inline", "call", run.Call().ID, "tool", x.f.name, "err", err)
+			}
+		case <-at.moved:
 		case <-ctx.Done():
 			run.Leave()
 			return nil, ctx.Err()
@@ -243,8 +259,28 @@ func (x *exchange) drive(ctx context.Context, run *engine.Run) (json.RawMessage,
 	}
 }
 
+// A place is where an exchange has got to: the run that serves it now.
+type place struct {
+	run   atomic.Pointer[engine.Run]
+	moved chan struct{}   // capacity 1: run is another
+	gone  <-chan struct{} // closed when the client is
+}
+
+func (p *place) move(run *engine.Run) {
+	p.run.Store(run)
+	select {
+	case <-p.gone: // whoever would have told the run did not know of it
+		run.Leave()
+	default:
+	}
+	select {
+	case p.moved <- struct{}{}:
+	default:
+	}
+}
+
 // run executes the handler until there is a response for the client.
-func (x *exchange) run(ctx context.Context, run *engine.Run) (json.RawMessage, error) {
+func (x *exchange) run(ctx context.Context, run *engine.Run, at *place) (json.RawMessage, error) {
 	defer func() { run.Close() }()
 	for round := 0; ; round++ {
 		end := run.Do()
@@ -266,6 +302,7 @@ func (x *exchange) run(ctx context.Context, run *engine.Run) (json.RawMessage, e
 			return res, err
 		}
 		run = next
+		at.move(run)
 	}
 }
 
@@ -288,8 +325,8 @@ func (x *exchange) finish(ctx context.Context, run *engine.Run, end engine.End) 
 		}
 		return x.s.taskCreated(c), nil
 	}
-	if !run.IsKept() {
-		return x.response(end.Result, end.Error, run.Call().ID)
+	if run.Forget() {
+		return x.response(end.Result, end.Error)
 	}
 	c, err := run.Finish(ctx, end)
 	if err != nil {
@@ -366,7 +403,7 @@ func (x *exchange) ask(ctx context.Context, run *engine.Run) (*engine.Run, json.
 	if err != nil {
 		return nil, nil, err
 	}
-	if c.State == record.Waiting && !x.asked(c) { // answered elsewhere meanwhile
+	if c.State == record.Waiting && !c.Task && !x.asked(c) { // answered elsewhere meanwhile
 		next, err := x.s.engine.Retry(ctx, c.ID, x.by, none, record.Retry{N: c.Round})
 		if err != nil {
 			return nil, nil, err
@@ -381,7 +418,7 @@ func (x *exchange) ask(ctx context.Context, run *engine.Run) (*engine.Run, json.
 		next.For, next.AskFirst = x, run.AskFirst
 		return next, nil, nil
 	}
-	if c.State != record.Waiting {
+	if c.State != record.Waiting || c.Task {
 		res, err := x.status(c)
 		return nil, res, err
 	}
@@ -407,7 +444,7 @@ func (x *exchange) pend(c *record.Call) (json.RawMessage, error) {
 // asked. It is never a default yes.
 func (x *exchange) nobody(ctx context.Context, run *engine.Run, q record.Question) (json.RawMessage, error) {
 	name, required := capabilityOf(q.Kind)
-	if !run.IsKept() {
+	if run.Forget() {
 		return x.missing(name, required)
 	}
 	if _, err := run.Finish(ctx, engine.End{Error: missingError(name, required)}); err != nil {

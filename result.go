@@ -183,7 +183,7 @@ func (x *exchange) unasked(ctx context.Context, q record.Question) (record.Respo
 }
 
 // response is the response to a call that ended without being kept.
-func (x *exchange) response(result []byte, e *record.Error, call string) (json.RawMessage, error) {
+func (x *exchange) response(result []byte, e *record.Error) (json.RawMessage, error) {
 	if e == nil {
 		return result, nil
 	}

@@ -94,7 +94,7 @@ func (r *Result) read(contentType string, body []byte) error {
 		return fmt.Errorf("the result cannot be read: %w", err)
 	}
 	r.inner = r.shown
-	if r.IsTask() && r.shown.Status == "completed" {
+	if r.IsTask() && r.shown.Status == "completed" && !r.isHandle() {
 		r.inner = shown{}
 		if err := json.Unmarshal(r.shown.Result, &r.inner); err != nil {
 			return fmt.Errorf("the task's result cannot be read: %w", err)
@@ -105,6 +105,10 @@ func (r *Result) read(contentType string, body []byte) error {
 
 // IsTask reports whether the call is a task.
 func (r *Result) IsTask() bool { return r.shown.TaskID != "" }
+
+// isHandle reports whether it is the answer to a call that is a task: that has
+// the task's status and never its result.
+func (r *Result) isHandle() bool { return r.shown.ResultType == "task" }
 
 // InputRequired reports whether the client is asked something.
 func (r *Result) InputRequired() bool { return len(r.shown.InputRequests) > 0 }
@@ -292,7 +296,8 @@ func (r *Result) Cancel() *Result {
 }
 
 // Await polls until the status is one of those, and returns the call as it is
-// then. A result that has the status already is returned as it is. One that can
+// then. A result that has the status already is returned as it is, but for a
+// task's first answer, which never has the task's result. One that can
 // no longer come to it fails the test, and so does one that does not within ten
 // seconds.
 func (r *Result) Await(status ...string) *Result {
@@ -301,6 +306,9 @@ func (r *Result) Await(status ...string) *Result {
 	for {
 		changed := r.c.b.world.changed()
 		if slices.Contains(status, r.Status()) {
+			if r.isHandle() {
+				return r.Poll() // with what has become of it
+			}
 			return r
 		}
 		switch open := r.Status(); {

@@ -17,6 +17,9 @@ func (r *Run) commit(ctx context.Context, events Events) error {
 func (r *Run) commitAs(ctx context.Context, by record.Actor, events Events) error {
 	r.committing.Lock()
 	defer r.committing.Unlock()
+	if r.forgotten() {
+		return ErrLost
+	}
 	for try := 0; ; try++ {
 		now, err := r.e.Store.Now(ctx)
 		if err != nil {
@@ -44,12 +47,31 @@ func (r *Run) commitAs(ctx context.Context, by record.Actor, events Events) erro
 			}
 			continue
 		case err != nil:
+			r.doubt(err)
 			return err
 		case after != nil:
 			r.adopt(after)
 		}
 		return r.lostBy(refused)
 	}
+}
+
+// doubt notes that a change of the run may have been applied all the same.
+func (r *Run) doubt(err error) {
+	if ignore(err, store.ErrConflict, store.ErrQuota, store.ErrFull) == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unsure = true
+}
+
+// forgotten reports whether the run has ended before anything put its call on
+// record.
+func (r *Run) forgotten() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.over && r.opened != nil
 }
 
 // decide asks the law. c is nil if the change makes the call.

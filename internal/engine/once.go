@@ -169,7 +169,11 @@ func (r *Run) commitStart(ctx context.Context, f Effect, mark *record.Mark) erro
 	relied := append([]record.Reliance(nil), r.relied...)
 	r.mu.Unlock()
 	err := r.commit(ctx, func(c *record.Call, now time.Time) []record.Event {
-		return append(r.announcing(c), record.EffectBegan{
+		var events []record.Event
+		if r.AskFirst {
+			events = announcing(c)
+		}
+		return append(events, record.EffectBegan{
 			Name: f.Name, Subject: f.Subject, Repeatable: f.Repeatable, Mark: mark, Relied: relied,
 		})
 	})

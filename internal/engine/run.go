@@ -65,6 +65,7 @@ type Run struct {
 	left    bool  // the client has left before that
 	gone    bool  // the handler did not return when told to, and was left behind
 	over    bool
+	unsure  bool // the store could not say whether it has made the call
 
 	reported  *record.Progress // not yet committed
 	reporting *record.Progress // being committed
@@ -425,20 +426,36 @@ func rising(old, v float64) float64 {
 	return old
 }
 
-// Announce makes the call a task, in one commit, unless its client has left and
-// would never hear of it.
+// Announce makes the running call a task, unless its client has left and would
+// never hear of it. It is one conditional commit, against the run's own end:
+// whichever comes first counts, and the other is told so.
 func (r *Run) Announce(ctx context.Context) error {
 	if r.HasLeft() {
 		return ErrLeft
 	}
-	return r.commit(ctx, func(c *record.Call, now time.Time) []record.Event { return r.announcing(c) })
+	return r.commit(ctx, func(c *record.Call, now time.Time) []record.Event { return announcing(c) })
 }
 
-func (r *Run) announcing(c *record.Call) []record.Event {
-	if !r.AskFirst || c.Task {
+func announcing(c *record.Call) []record.Event {
+	if c.Task {
 		return nil
 	}
 	return []record.Event{record.Announced{}}
+}
+
+// Forget ends the run of a call that nothing has put on record, and reports
+// whether it is one: from then on nothing can.
+func (r *Run) Forget() bool {
+	r.committing.Lock()
+	defer r.committing.Unlock()
+	r.mu.Lock()
+	kept := r.keeping == Kept && r.opened == nil || r.unsure
+	r.mu.Unlock()
+	if kept {
+		return false
+	}
+	r.Close()
+	return true
 }
 
 // Progress is the latest report, committed or not.

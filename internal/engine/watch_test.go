@@ -11,7 +11,9 @@ import (
 func TestAWatchKeepsEveryChangeAndAtLastTheLast(t *testing.T) {
 	e := New(Options{})
 	w := e.Watch("a", "b")
-	change := func(id string, version int64) { e.notify(&record.Call{ID: id, Version: version, State: record.Running}) }
+	change := func(id string, version int64) {
+		e.notify(&record.Call{ID: id, Version: version, State: record.Running})
+	}
 	change("a", 1)
 	change("c", 1)
 	change("b", 1)

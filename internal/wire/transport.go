@@ -84,6 +84,9 @@ type connection struct {
 type inFlight struct {
 	cancel    context.CancelCauseFunc
 	cancelled bool // by the client, which expects no response
+
+	notifying sync.Mutex // held while a notification of it is written
+	answered  bool       // guarded by notifying: none may follow
 }
 
 var errCancelled = errors.New("the client cancelled the request")
@@ -202,6 +205,9 @@ func (c *connection) start(req *jsonrpc.Request, r *Request) *Error {
 		defer cancel(nil)
 		r.Notify = c.notifier(call)
 		result, failed := c.handle(ctx, r)
+		call.notifying.Lock()
+		call.answered = true
+		call.notifying.Unlock()
 		c.mu.Lock()
 		silent := call.cancelled
 		delete(c.calls, req.ID)
@@ -221,11 +227,16 @@ func (c *connection) notifier(call *inFlight) func(context.Context, string, any)
 		if err != nil {
 			return err
 		}
+		call.notifying.Lock()
+		defer call.notifying.Unlock()
 		c.mu.Lock()
 		cancelled := call.cancelled
 		c.mu.Unlock()
 		if cancelled {
 			return errCancelled
+		}
+		if call.answered {
+			return errors.New("the request has been answered")
 		}
 		return c.Write(ctx, &jsonrpc.Request{Method: method, Params: b})
 	}
