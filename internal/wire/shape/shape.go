@@ -141,7 +141,7 @@ func (j *Judge) Message(request, sent []byte) error {
 	case m.Method != nil && m.ID != nil:
 		return fmt.Errorf("a server sends no requests in this revision, and sent %s", *m.Method)
 	case m.Method != nil:
-		return j.notification(*m.Method, m.Params, whole)
+		return errors.Join(placed(request, *m.Method, m.Params), j.notification(*m.Method, m.Params, whole))
 	case m.Error != nil:
 		return j.failure(m.Error.Code, whole)
 	}
@@ -188,6 +188,34 @@ func same(a, b json.RawMessage) bool {
 	}
 	var x, y string
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && x == y
+}
+
+// placed says whether a notification may come in answer to a request: a listen
+// has what it listens for and its end, under its own id, and any other request
+// its progress and its logs.
+func placed(request []byte, method string, params map[string]any) error {
+	var asked struct {
+		ID     any    `json:"id"`
+		Method string `json:"method"`
+	}
+	if err := json.Unmarshal(request, &asked); err != nil {
+		return fmt.Errorf("a notification for what is no request: %w", err)
+	}
+	own := method == "notifications/progress" || method == "notifications/message"
+	if listens := asked.Method == "subscriptions/listen"; listens == own {
+		return fmt.Errorf("%s is sent for %s", method, asked.Method)
+	}
+	if own {
+		return nil
+	}
+	meta, _ := params["_meta"].(map[string]any)
+	if id := meta["io.modelcontextprotocol/subscriptionId"]; id != asked.ID {
+		return fmt.Errorf("%s is of the subscription %v, and the request is %v", method, id, asked.ID)
+	}
+	if about, ok := params["requestId"]; ok && about != asked.ID {
+		return fmt.Errorf("%s is about %v, and the request is %v", method, about, asked.ID)
+	}
+	return nil
 }
 
 func (j *Judge) notification(method string, params map[string]any, whole any) error {

@@ -154,7 +154,14 @@ var messages = []struct {
 	}},
 	{"subscriptions/listen", notice("notifications/tools/list_changed", stream), map[string]string{"no subscription": notice("notifications/tools/list_changed", "")}},
 	{"tools/call", notice("notifications/progress", `"progressToken":"p","progress":1`), map[string]string{"no token": notice("notifications/progress", `"progress":1`)}},
-	{"subscriptions/listen", notice("notifications/cancelled", `"requestId":1`), map[string]string{"no request": notice("notifications/cancelled", "")}},
+	{"subscriptions/listen", notice("notifications/cancelled", stream+`,"requestId":1`), map[string]string{
+		"no request": notice("notifications/cancelled", stream), "another request": notice("notifications/cancelled", stream+`,"requestId":2`),
+		"another subscription": notice("notifications/cancelled", `"_meta":{"io.modelcontextprotocol/subscriptionId":2},"requestId":1`),
+		"a task's progress":    notice("notifications/progress", stream+`,"progressToken":"p","progress":1`), "a log": notice("notifications/message", stream+`,"level":"info","data":"x"`),
+	}},
+	{"tools/call", notice("notifications/message", `"level":"info","data":"x"`), map[string]string{
+		"a cancel": notice("notifications/cancelled", stream+`,"requestId":1`), "a task": notice("notifications/tasks", stream+`,`+taskOf+`,"status":"working"`), "a list": notice("notifications/tools/list_changed", stream),
+	}},
 }
 
 func judges(t *testing.T) map[string]*Judge {
