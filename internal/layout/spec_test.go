@@ -219,3 +219,38 @@ func TestTestsAreFoundByTheirDeclaration(t *testing.T) {
 		t.Errorf("%v, %v", names, err)
 	}
 }
+
+// Documents name tests by `TestName`, or by a beginning and an ellipsis.
+var namedTest = regexp.MustCompile("`(Test[A-Za-z0-9_]+)(…)?")
+
+func TestTestsThatDocumentsNameExist(t *testing.T) {
+	all := map[string]bool{}
+	for _, f := range readSource(t, root) {
+		names, err := testsIn(filepath.Join(root, filepath.FromSlash(f.path)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name := range names {
+			all[name] = true
+		}
+	}
+	documents, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil || len(documents) == 0 {
+		t.Fatal(err)
+	}
+	for _, path := range append(documents, filepath.Join(root, "README.md")) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range namedTest.FindAllStringSubmatch(string(text), -1) {
+			found := all[m[1]]
+			for name := range all {
+				found = found || m[2] != "" && strings.HasPrefix(name, m[1])
+			}
+			if !found {
+				t.Errorf("%s names a test that does not exist: %s", filepath.Base(path), m[0])
+			}
+		}
+	}
+}
