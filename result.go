@@ -1,6 +1,7 @@
 package tallystick
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,9 +25,17 @@ const (
 	metaCall    = "tallystick/call"
 )
 
-// complete adds resultType to a marshalled result object.
+// complete adds resultType to a marshalled result object. One that a client of
+// the SDK has received, and a handler passes on, has it already.
 func complete(raw []byte) json.RawMessage {
 	const member = `{"resultType":"complete"`
+	if bytes.Contains(raw, []byte(`"resultType":`)) {
+		var members map[string]json.RawMessage
+		if json.Unmarshal(raw, &members) == nil && members["resultType"] != nil {
+			delete(members, "resultType")
+			raw, _ = json.Marshal(members) // each is JSON
+		}
+	}
 	if len(raw) <= 2 {
 		return json.RawMessage(member + "}")
 	}

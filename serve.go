@@ -55,7 +55,7 @@ func (e *endpoint) Handle(ctx context.Context, r *wire.Request) (*wire.Response,
 	if err != nil {
 		return nil, wireError(err)
 	}
-	return &wire.Response{Result: s.signed(raw)}, nil
+	return &wire.Response{Result: raw, ServerInfo: s.serverInfo}, nil
 }
 
 // wireError passes JSON-RPC errors on; the wire hides all others.
@@ -169,6 +169,7 @@ func legacy[R any](ctx context.Context, s *Server, r *wire.Request, err error) (
 	}
 	var members map[string]json.RawMessage
 	raw, _ := resp.Result.(json.RawMessage)
+	raw = s.signed(raw)
 	if err := json.Unmarshal(raw, &members); err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -41,41 +42,70 @@ func encodeResult(r *Response, serverInfo json.RawMessage) (json.RawMessage, err
 	if r == nil {
 		return nil, errors.New("no response")
 	}
-	b, err := marshal(r.Result)
+	if len(r.ServerInfo) > 0 {
+		serverInfo = r.ServerInfo
+	}
+	b, err := resultObject(r.Result)
 	if err != nil {
 		return nil, err
 	}
-	if len(b) == 0 || b[0] != '{' {
-		return nil, errors.New("the result is not a JSON object")
-	}
-	members := map[string]json.RawMessage{}
-	d := jsontext.NewDecoder(bytes.NewBuffer(b))
-	if err := eachMember(d, b, func(name string, v json.RawMessage) { members[name] = v }); err != nil {
-		return nil, err
-	}
-	if _, ok := members["resultType"]; !ok {
-		if members["inputRequests"] != nil || members["requestState"] != nil {
-			return nil, errors.New("a result with inputRequests or requestState has no resultType")
+	resultType, asks, metaStart, metaEnd := false, false, 0, 0
+	split(b, resultMembers, func(name string, start, end int) {
+		switch name {
+		case "resultType":
+			resultType = true
+		case "inputRequests", "requestState":
+			asks = true
+		case "_meta":
+			metaStart, metaEnd = start, end
 		}
-		members["resultType"] = []byte(`"complete"`)
-		b = addMember(b, "resultType", members["resultType"])
+	})
+	if asks && !resultType {
+		return nil, errors.New("a result with inputRequests or requestState has no resultType")
 	}
-	if len(serverInfo) == 0 {
-		return b, nil
+	if metaEnd > 0 && len(serverInfo) > 0 { // first, while its place is known
+		meta, bad := membersOf("_meta of the result", b[metaStart:metaEnd], nil, true)
+		if bad != nil {
+			return nil, bad
+		}
+		if _, ok := meta[mcp.MetaKeyServerInfo]; !ok {
+			with := addMember(b[metaStart:metaEnd], mcp.MetaKeyServerInfo, serverInfo)
+			b = slices.Concat(b[:metaStart], with, b[metaEnd:])
+		}
 	}
-	meta, ok := members["_meta"]
-	if !ok {
-		return addMember(b, "_meta", addMember([]byte("{}"), mcp.MetaKeyServerInfo, serverInfo)), nil
+	if !resultType {
+		b = addMember(b, "resultType", []byte(`"complete"`))
 	}
-	own, bad := object("_meta of the result", meta, nil)
-	if bad != nil {
-		return nil, bad
+	if metaEnd == 0 && len(serverInfo) > 0 {
+		b = addMember(b, "_meta", addMember([]byte("{}"), mcp.MetaKeyServerInfo, serverInfo))
 	}
-	if _, ok := own[mcp.MetaKeyServerInfo]; ok {
-		return b, nil
+	return b, nil
+}
+
+// resultMembers are the members of a result that mean something here.
+var resultMembers = []string{"resultType", "_meta", "inputRequests", "requestState"}
+
+// resultObject is a result as an object that is [wellFormed] and compact as far
+// as it has to be: it is one line, and has no space before its end.
+func resultObject(result any) (json.RawMessage, error) {
+	if raw, ok := result.(json.RawMessage); ok && isLine(raw) && wellFormed(raw) {
+		return raw, nil
 	}
-	members["_meta"] = addMember(meta, mcp.MetaKeyServerInfo, serverInfo)
-	return marshal(members)
+	b, err := marshal(result)
+	switch {
+	case err != nil:
+		return nil, err
+	case !isLine(b):
+		return nil, errors.New("the result is not a JSON object")
+	case !wellFormed(b):
+		return nil, describe(jsontext.NewDecoder(bytes.NewBuffer(b)).SkipValue())
+	}
+	return b, nil
+}
+
+// isLine reports whether b, if it is JSON, is one object on one line.
+func isLine(b []byte) bool {
+	return len(b) > 1 && b[0] == '{' && b[len(b)-1] == '}' && bytes.IndexByte(b, '\n') < 0 && bytes.IndexByte(b, '\r') < 0
 }
 
 // addMember appends a member to a compact JSON object that does not have it.

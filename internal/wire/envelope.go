@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -18,6 +19,7 @@ type message struct {
 	Method   string          // empty for a response
 	Params   json.RawMessage // an object; nil when absent
 	Response bool            // a result or an error, and no method
+	strict   bool            // all of it is [wellFormed]
 }
 
 // isCall reports whether the message wants a response.
@@ -30,11 +32,11 @@ var envelopeMembers = []string{"jsonrpc", "id", "method", "params", "result", "e
 // checks the same way on every transport. When it fails, the message's ID is
 // still set if it could be read, so that the error can carry it.
 func parseMessage(body []byte, limits Limits) (message, *Error) {
-	members, err := envelope(body)
+	m := message{strict: wellFormed(body)}
+	members, err := envelope(body, m.strict)
 	if members == nil {
 		return message{}, err
 	}
-	m := message{}
 	id, idErr := parseID(members["id"])
 	m.ID = id
 	switch {
@@ -52,6 +54,9 @@ func parseMessage(body []byte, limits Limits) (message, *Error) {
 		}
 		if nesting(v, limits.Nesting-1) {
 			return m, Errorf(CodeInvalidRequest, "nesting is over the limit of %d levels (Limits.Nesting)", limits.Nesting)
+		}
+		if m.strict {
+			continue
 		}
 		if err := strict(v); err != nil {
 			return m, Errorf(CodeInvalidRequest, "%s", err)
@@ -85,7 +90,12 @@ func parseMessage(body []byte, limits Limits) (message, *Error) {
 // envelope splits the top-level object. Members are nil if it is not one
 // object; otherwise they are what was read even when there is an error, whose
 // sender wants to know which request it belongs to.
-func envelope(body []byte) (map[string]json.RawMessage, *Error) {
+func envelope(body []byte, strict bool) (map[string]json.RawMessage, *Error) {
+	if strict && body[skipSpace(body, 0)] == '{' {
+		return splitMembers(body, envelopeMembers, func(name, known string) *Error {
+			return Errorf(CodeInvalidRequest, "member name %s differs from %q only in case", short(name), known)
+		})
+	}
 	// Names inside params may repeat as far as this decoder cares: parseParams
 	// looks, and can then answer with the request's id.
 	d := jsontext.NewDecoder(bytes.NewBuffer(body), jsontext.AllowDuplicateNames(true))
@@ -126,6 +136,20 @@ func envelope(body []byte) (map[string]json.RawMessage, *Error) {
 		}
 	}
 	return nil, syntaxError(err)
+}
+
+// splitMembers is the members of a [wellFormed] object. The error is folded's, of
+// a name that differs from a known one only in case.
+func splitMembers(object []byte, known []string, folded func(name, known string) *Error) (map[string]json.RawMessage, *Error) {
+	var problem *Error
+	members := make(map[string]json.RawMessage, 4)
+	split(object, known, func(name string, start, end int) {
+		if k := foldsTo(name, known); k != "" {
+			problem = folded(name, k)
+		}
+		members[name] = object[start:end:end]
+	})
+	return members, problem
 }
 
 // eachMember reads the object that is next in d, whose input is all of src, and
@@ -209,6 +233,9 @@ func nesting(v []byte, limit int) bool {
 func unquote(v json.RawMessage) (string, bool) {
 	if len(v) == 0 || v[0] != '"' {
 		return "", false
+	}
+	if n := len(v); n > 1 && v[n-1] == '"' && bytes.IndexByte(v, '\\') < 0 && utf8.Valid(v) {
+		return string(v[1 : n-1]), true
 	}
 	s, err := jsontext.AppendUnquote(nil, v)
 	return string(s), err == nil

@@ -66,7 +66,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		p, bad := parseParams(m.Params, limits)
+		p, bad := parseParams(m.Params, m.strict, limits)
 		if bad != nil {
 			return
 		}

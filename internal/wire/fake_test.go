@@ -81,7 +81,7 @@ func answered(r *Request) *Response {
 	case MethodTaskUpdate, MethodTaskCancel:
 		result = map[string]any{"resultType": "complete", "_meta": map[string]any{"seen": seen(r)}}
 	}
-	return &Response{result}
+	return &Response{Result: result}
 }
 
 func (f *fakeHandler) Handle(ctx context.Context, r *Request) (*Response, error) {
@@ -96,13 +96,13 @@ func (f *fakeHandler) Handle(ctx context.Context, r *Request) (*Response, error)
 	case "html":
 		text["content"] = []any{map[string]any{"type": "text", "text": "<a & b>\u2028"}}
 	case "sdk_type":
-		return &Response{&mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "hello"}}}}, nil
+		return &Response{Result: &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "hello"}}}}, nil
 	case "ask":
-		return &Response{json.RawMessage(`{"resultType":"input_required","requestState":"s","_meta":{"k":1}}`)}, nil
+		return &Response{Result: json.RawMessage(`{"resultType":"input_required","requestState":"s","_meta":{"k":1}}`)}, nil
 	case "forgetful":
-		return &Response{map[string]any{"requestState": "s"}}, nil
+		return &Response{Result: map[string]any{"requestState": "s"}}, nil
 	case "array":
-		return &Response{[]int{1}}, nil
+		return &Response{Result: []int{1}}, nil
 	case "nothing":
 		return nil, nil
 	case "big":
@@ -142,7 +142,7 @@ func (f *fakeHandler) Handle(ctx context.Context, r *Request) (*Response, error)
 	default:
 		text["seen"] = seen(r)
 	}
-	return &Response{text}, nil
+	return &Response{Result: text}, nil
 }
 
 func newFake() *fakeHandler {

@@ -22,16 +22,19 @@ type front struct {
 	log        *slog.Logger
 	serverInfo json.RawMessage
 	supported  []string
+	// Clients say the same of themselves in each request.
+	capabilities remembered[*mcp.ClientCapabilities]
+	clients      remembered[*mcp.Implementation]
 }
 
-func newFront(h Handler, limits Limits, log *slog.Logger, serverInfo json.RawMessage, supported []string) front {
+func newFront(h Handler, limits Limits, log *slog.Logger, serverInfo json.RawMessage, supported []string) *front {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	if len(supported) == 0 {
 		supported = []string{Version}
 	}
-	return front{h, limits.withDefaults(), log, serverInfo, supported}
+	return &front{handler: h, limits: limits.withDefaults(), log: log, serverInfo: serverInfo, supported: supported}
 }
 
 // removed are requests of earlier revisions that the SDK may still know.
@@ -75,10 +78,10 @@ func (f *front) admit(m message, p params) (*Request, *Error) {
 		return nil, f.unsupportedVersion(version)
 	}
 	r := &Request{ID: m.ID, Method: m.Method, Params: p.raw, Meta: p.meta}
-	if r.Capabilities, err = p.capabilities(); err != nil {
+	if r.Capabilities, err = p.capabilities(&f.capabilities); err != nil {
 		return nil, err
 	}
-	if r.ClientInfo, err = p.clientInfo(); err != nil {
+	if r.ClientInfo, err = p.clientInfo(&f.clients); err != nil {
 		return nil, err
 	}
 	if m.Method == MethodListen {

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -85,7 +86,7 @@ func (o HTTPOptions) withDefaults() HTTPOptions {
 // 2026-07-28 that the [Handler] owns are answered here, other modern ones by
 // the SDK without a session, and those of the 2025 era by the SDK in sessions.
 type HTTP struct {
-	front
+	*front
 	opts     HTTPOptions
 	modern   http.Handler // the SDK, stateless
 	legacy   http.Handler // the SDK, in sessions
@@ -169,7 +170,7 @@ func (h *HTTP) servePost(w http.ResponseWriter, r *http.Request) {
 		writeError(w, m.ID, bad)
 		return
 	}
-	p, bad := parseParams(m.Params, h.limits)
+	p, bad := parseParams(m.Params, m.strict, h.limits)
 	if bad != nil {
 		writeError(w, m.ID, bad)
 		return
@@ -184,7 +185,7 @@ func (h *HTTP) servePost(w http.ResponseWriter, r *http.Request) {
 // readBody reads the body to its end, which is also what lets net/http notice
 // that the client has gone: the contexts of handlers end by it.
 func (h *HTTP) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *Error) {
-	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
+	if !isJSON(r.Header.Get("Content-Type")) {
 		return nil, &Error{Code: CodeInvalidRequest, Message: "Content-Type must be application/json", Status: http.StatusUnsupportedMediaType}
 	}
 	if !accepts(r.Header.Values("Accept")) {
@@ -198,7 +199,7 @@ func (h *HTTP) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *Error)
 	rc := http.NewResponseController(w)
 	// Not supported by every ResponseWriter; the server's own timeouts remain.
 	_ = rc.SetReadDeadline(time.Now().Add(h.opts.BodyTimeout))
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	body, err := readAll(http.MaxBytesReader(w, r.Body, limit), r.ContentLength)
 	if err == nil {
 		_ = rc.SetReadDeadline(time.Time{})
 		return body, nil
@@ -210,9 +211,31 @@ func (h *HTTP) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *Error)
 	return nil, &Error{Code: CodeInvalidRequest, Message: "the body could not be read in time", Status: http.StatusRequestTimeout}
 }
 
+func isJSON(contentType string) bool {
+	if contentType == "application/json" {
+		return true
+	}
+	t, _, err := mime.ParseMediaType(contentType)
+	return err == nil && t == "application/json"
+}
+
+// readAll reads to the end what is probably as long as that, or -1.
+func readAll(r io.Reader, length int64) ([]byte, error) {
+	const most = 64 << 10 // is believed before it is there
+	if length < 0 || length > most {
+		return io.ReadAll(r)
+	}
+	b := bytes.NewBuffer(make([]byte, 0, length+bytes.MinRead))
+	_, err := b.ReadFrom(r)
+	return b.Bytes(), err
+}
+
 // accepts reports whether both forms of a response are accepted, which the
 // specification makes a duty of the client.
 func accepts(values []string) bool {
+	if len(values) == 1 && values[0] == "application/json, text/event-stream" {
+		return true
+	}
 	var object, stream bool
 	for _, value := range values {
 		for part := range strings.SplitSeq(value, ",") {
@@ -242,12 +265,18 @@ func writeError(w http.ResponseWriter, id json.RawMessage, e *Error) {
 	writeJSON(w, e.status(), encodeError(id, e))
 }
 
+// Values of headers, which nobody changes: http.Header.Set would make them anew
+// for each response.
+var (
+	typeJSON = []string{"application/json"}
+	noStore  = []string{"no-store"}
+	noSniff  = []string{"nosniff"}
+)
+
 func writeJSON(w http.ResponseWriter, status int, body []byte) {
 	head := w.Header()
-	head.Set("Content-Type", "application/json")
-	head.Set("Cache-Control", "no-store")
-	head.Set("X-Content-Type-Options", "nosniff")
-	head.Set("Content-Length", strconv.Itoa(len(body)))
+	head["Content-Type"], head["Cache-Control"], head["X-Content-Type-Options"] = typeJSON, noStore, noSniff
+	head["Content-Length"] = []string{strconv.Itoa(len(body))}
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // a client that has gone has no use for the error
 }

@@ -35,8 +35,8 @@ var (
 )
 
 // parseParams splits params and its _meta. Its errors are the same whichever
-// transport raw came from.
-func parseParams(raw json.RawMessage, limits Limits) (params, *Error) {
+// transport raw came from. strict says that raw is part of what is [wellFormed].
+func parseParams(raw json.RawMessage, strict bool, limits Limits) (params, *Error) {
 	p := params{raw: raw, members: map[string]json.RawMessage{}}
 	if raw == nil || string(raw) == "null" {
 		p.raw = nil
@@ -46,11 +46,11 @@ func parseParams(raw json.RawMessage, limits Limits) (params, *Error) {
 		return p, Errorf(CodeInvalidParams, "nesting is over the limit of %d levels (Limits.Nesting)", limits.Nesting)
 	}
 	var err *Error
-	if p.members, err = object("params", raw, paramMembers); err != nil {
+	if p.members, err = membersOf("params", raw, paramMembers, strict); err != nil {
 		return p, err
 	}
 	if meta, ok := p.members["_meta"]; ok {
-		if p.meta, err = object("_meta", meta, metaMembers); err != nil {
+		if p.meta, err = membersOf("_meta", meta, metaMembers, strict); err != nil {
 			return p, err
 		}
 	}
@@ -60,6 +60,19 @@ func parseParams(raw json.RawMessage, limits Limits) (params, *Error) {
 		return p, Errorf(CodeInvalidParams, "params.uri has characters that no URI has")
 	}
 	return p, nil
+}
+
+// membersOf is [object], for which less is to be looked at if v is part of what is
+// [wellFormed].
+func membersOf(what string, v json.RawMessage, known []string, strict bool) (map[string]json.RawMessage, *Error) {
+	if !strict || len(v) == 0 || v[0] != '{' {
+		return object(what, v, known)
+	}
+	return splitMembers(v, known, func(name, k string) *Error { return foldedMember(what, name, k) })
+}
+
+func foldedMember(what, name, known string) *Error {
+	return Errorf(CodeInvalidParams, "member name %s of %s differs from %q only in case", short(name), what, known)
 }
 
 // object splits the object v, refusing repeated names at any depth and names
@@ -81,7 +94,7 @@ func object(what string, v json.RawMessage, known []string) (map[string]json.Raw
 		return map[string]json.RawMessage{}, Errorf(CodeInvalidParams, "invalid %s: %s", what, describe(err))
 	}
 	if to != "" {
-		return members, Errorf(CodeInvalidParams, "member name %s of %s differs from %q only in case", short(folded), what, to)
+		return members, foldedMember(what, folded, to)
 	}
 	return members, nil
 }
@@ -92,6 +105,9 @@ func (p *params) version() (version string, present bool, err *Error) {
 	v, present := p.meta[mcp.MetaKeyProtocolVersion]
 	if !present {
 		return "", false, nil
+	}
+	if string(v) == `"`+Version+`"` {
+		return Version, true, nil
 	}
 	version, ok := unquote(v)
 	if !ok {
@@ -183,10 +199,13 @@ func (p *params) requestState(limits Limits) (string, bool, *Error) {
 
 // capabilities decodes the client's capabilities of this request, which the
 // revision requires.
-func (p *params) capabilities() (*mcp.ClientCapabilities, *Error) {
+func (p *params) capabilities(seen *remembered[*mcp.ClientCapabilities]) (*mcp.ClientCapabilities, *Error) {
 	v, ok := p.meta[mcp.MetaKeyClientCapabilities]
 	if !ok || v[0] != '{' {
 		return nil, Errorf(CodeInvalidParams, "_meta %q must be an object", mcp.MetaKeyClientCapabilities)
+	}
+	if caps, ok := seen.of(v); ok {
+		return caps, nil
 	}
 	caps, err := decodeCapabilities(v)
 	if err != nil {
@@ -198,6 +217,7 @@ func (p *params) capabilities() (*mcp.ClientCapabilities, *Error) {
 			return nil, Errorf(CodeInvalidParams, "extension %s in _meta %q must be an object", short(name), mcp.MetaKeyClientCapabilities)
 		}
 	}
+	seen.keep(v, caps)
 	return caps, nil
 }
 
@@ -220,14 +240,18 @@ func decodeCapabilities(v json.RawMessage) (*mcp.ClientCapabilities, error) {
 }
 
 // clientInfo decodes what the client says of itself; nil when it says nothing.
-func (p *params) clientInfo() (*mcp.Implementation, *Error) {
+func (p *params) clientInfo(seen *remembered[*mcp.Implementation]) (*mcp.Implementation, *Error) {
 	v, ok := p.meta[mcp.MetaKeyClientInfo]
 	if !ok {
 		return nil, nil
+	}
+	if info, ok := seen.of(v); ok {
+		return info, nil
 	}
 	var info mcp.Implementation
 	if v[0] != '{' || jsonv2.Unmarshal(v, &info) != nil {
 		return nil, Errorf(CodeInvalidParams, "_meta %q is malformed", mcp.MetaKeyClientInfo)
 	}
+	seen.keep(v, &info)
 	return &info, nil
 }

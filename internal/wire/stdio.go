@@ -102,12 +102,12 @@ func (c *stdioConn) message(l line) (jsonrpc.Message, error) {
 	}
 	p := params{}
 	if m.Method == methodCancelled {
-		p, _ = parseParams(m.Params, c.limits) // bad ones are the reader's to refuse
+		p, _ = parseParams(m.Params, m.strict, c.limits) // bad ones are the reader's to refuse
 	}
 	msg, err := jsonrpc.DecodeMessage(c.ids.in(l.text, m, p))
 	if err != nil {
 		// Only the SDK's own limit of nesting is left to be broken.
-		if _, bad = parseParams(m.Params, c.limits); bad == nil {
+		if _, bad = parseParams(m.Params, m.strict, c.limits); bad == nil {
 			bad = Errorf(CodeInvalidRequest, "the message cannot be read")
 		}
 		return nil, c.writeLine(encodeError(m.ID, bad))

@@ -36,7 +36,7 @@ func NewTransport(t mcp.Transport, h Handler, opts TransportOptions) mcp.Transpo
 
 type transport struct {
 	inner mcp.Transport
-	front
+	*front
 }
 
 // Connect implements [mcp.Transport].
@@ -64,7 +64,7 @@ func (t *transport) SupportsProtocolVersion(version string) bool {
 
 type connection struct {
 	mcp.Connection // reads belong to one goroutine, the SDK's
-	front
+	*front
 	all     context.Context
 	end     context.CancelCauseFunc
 	running sync.WaitGroup // the goroutines of calls and refusals
@@ -115,7 +115,7 @@ func (c *connection) Read(ctx context.Context) (jsonrpc.Message, error) {
 // seen no request, since the requests were ours, for one of that era.
 func (c *connection) Write(ctx context.Context, msg jsonrpc.Message) error {
 	if req, ok := msg.(*jsonrpc.Request); ok && isChange(req.Method) && !c.initialized.Load() {
-		if p, bad := parseParams(req.Params, c.limits); bad != nil || p.meta[mcp.MetaKeySubscriptionID] == nil {
+		if p, bad := parseParams(req.Params, false, c.limits); bad != nil || p.meta[mcp.MetaKeySubscriptionID] == nil {
 			return nil
 		}
 	}
@@ -148,7 +148,7 @@ func (c *connection) stop(cause error) {
 // intercept deals with a message that is not for the SDK, and reports whether
 // it was one.
 func (c *connection) intercept(req *jsonrpc.Request) bool {
-	p, bad := parseParams(req.Params, c.limits)
+	p, bad := parseParams(req.Params, false, c.limits)
 	if req.Method == "initialize" {
 		c.initialized.Store(true)
 	}

@@ -141,6 +141,8 @@ func (r *Request) Header() http.Header {
 // has resultType; the wire adds _meta serverInfo if it is absent.
 type Response struct {
 	Result any
+	// ServerInfo is that serverInfo; nil: the transport's options say.
+	ServerInfo json.RawMessage
 }
 
 // An Error is a JSON-RPC error. Status is the HTTP status it travels with; zero
