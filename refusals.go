@@ -109,6 +109,7 @@ func (noStore) Takeover(context.Context, string, string) error                  
 func (noStore) List(context.Context, store.Filter) ([]*record.Call, error)        { return nil, nil }
 func (noStore) Audit(context.Context, store.AuditQuery) ([]store.AuditRow, error) { return nil, nil }
 func (noStore) Purge(context.Context, time.Time, int) (int, error)                { return 0, nil }
+func (noStore) Counts(context.Context) (store.Counts, error)                      { return store.Counts{}, nil }
 func (noStore) Wake() <-chan struct{}                                             { return nil }
 func (noStore) Shared() bool                                                      { return false }
 func (noStore) Close() error                                                      { return nil }

@@ -83,6 +83,10 @@ type Store interface {
 	// narrow it. Numbers rise in the order of the commits, from 1.
 	Audit(ctx context.Context, q AuditQuery) ([]AuditRow, error)
 
+	// Counts tells how much there is to do, over all tenants. It takes no longer
+	// for calls that have ended, however many they are.
+	Counts(ctx context.Context) (Counts, error)
+
 	// Purge deletes marks past their Until, at most limit, and returns how many.
 	Purge(ctx context.Context, now time.Time, limit int) (int, error)
 
@@ -103,6 +107,13 @@ type Due struct {
 	Ready   []string
 	Overdue []string
 	Next    time.Time
+}
+
+// Counts are how many there are, at one moment.
+type Counts struct {
+	Ready   int // calls that wait for a worker
+	Running int // calls that a run has
+	Open    int // open questions and held effects, which wait for people
 }
 
 // A LeaseRef names a lease.

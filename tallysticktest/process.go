@@ -309,6 +309,11 @@ func (p *process) Audit(ctx context.Context, q store.AuditQuery) ([]store.AuditR
 	return alive(ctx, p, func() ([]store.AuditRow, error) { return p.world.inner.Audit(ctx, q) })
 }
 
+// Counts implements [store.Store].
+func (p *process) Counts(ctx context.Context) (store.Counts, error) {
+	return alive(ctx, p, func() (store.Counts, error) { return p.world.inner.Counts(ctx) })
+}
+
 // Purge implements [store.Store].
 func (p *process) Purge(ctx context.Context, now time.Time, limit int) (int, error) {
 	return alive(ctx, p, func() (int, error) { return p.world.inner.Purge(ctx, now, limit) })

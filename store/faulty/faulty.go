@@ -146,6 +146,11 @@ func (s *Store) Audit(ctx context.Context, q store.AuditQuery) ([]store.AuditRow
 	return alive(s, func() ([]store.AuditRow, error) { return s.inner.Audit(ctx, q) })
 }
 
+// Counts implements [store.Store].
+func (s *Store) Counts(ctx context.Context) (store.Counts, error) {
+	return alive(s, func() (store.Counts, error) { return s.inner.Counts(ctx) })
+}
+
 // Purge implements [store.Store].
 func (s *Store) Purge(ctx context.Context, now time.Time, limit int) (int, error) {
 	return alive(s, func() (int, error) { return s.inner.Purge(ctx, now, limit) })

@@ -50,7 +50,7 @@ type call struct {
 	tenant  string
 	created int64
 	state   record.State
-	open    bool
+	open    int
 	live    bool
 	version int64
 	epoch   int64
@@ -168,7 +168,7 @@ func (s *Store) List(ctx context.Context, f store.Filter) ([]*record.Call, error
 	}
 	var found []*call
 	for _, k := range s.calls {
-		if k.tenant == f.Tenant && (k.open || !f.Open) && (k.live || !f.Live) && (after == nil || older(after, k) < 0) {
+		if k.tenant == f.Tenant && (k.open > 0 || !f.Open) && (k.live || !f.Live) && (after == nil || older(after, k) < 0) {
 			found = append(found, k)
 		}
 	}
@@ -274,6 +274,25 @@ func (k *call) dues() []int64 {
 		at = append(at, k.until)
 	}
 	return at
+}
+
+// Counts implements [store.Store].
+func (s *Store) Counts(ctx context.Context) (store.Counts, error) {
+	if err := s.enter(ctx); err != nil {
+		return store.Counts{}, err
+	}
+	defer s.mu.Unlock()
+	var n store.Counts
+	for _, k := range s.calls {
+		switch k.state {
+		case record.Ready:
+			n.Ready++
+		case record.Running:
+			n.Running++
+		}
+		n.Open += k.open
+	}
+	return n, nil
 }
 
 // Wake implements [store.Store]: in a shared store, the channel is closed by

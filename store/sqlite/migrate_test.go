@@ -48,6 +48,12 @@ func TestEveryOlderSchemaIsBroughtUpToDate(t *testing.T) {
 			if err != nil || len(trail) != 1 || trail[0].Event != "opened" {
 				t.Errorf("the trail is %+v, %v", trail, err)
 			}
+			if n, err := s.Counts(t.Context()); err != nil || n != (store.Counts{Open: 1}) {
+				t.Errorf("there is to do: %+v, %v", n, err)
+			}
+			if all, err := s.List(t.Context(), store.Filter{Tenant: "acme", Open: true}); err != nil || len(all) != 1 {
+				t.Errorf("with an open question: %v, %v", all, err)
+			}
 			ch := record.Change{ID: "new", After: &record.Call{ID: "new", Owner: record.Principal{Tenant: "acme"}}, MaxLive: 1}
 			if err := s.Commit(t.Context(), ch); !errors.Is(err, store.ErrQuota) {
 				t.Errorf("the kept call is not counted: %v", err)

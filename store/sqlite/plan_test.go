@@ -51,7 +51,8 @@ func plan(t *testing.T, db *sql.DB, file string) []string {
 }
 
 // No statement goes through a table from end to end, or sorts what it finds:
-// its cost stays the same however many calls are stored. lease_takeover, once
+// its cost stays the same however many calls are stored. counts goes through what
+// there is to do, in indexes that hold nothing else; lease_takeover, once
 // a start, may look at every run.
 func TestEveryStatementUsesAnIndex(t *testing.T) {
 	s, err := Open(t.Context(), Options{Path: filepath.Join(t.TempDir(), "store.db")})
@@ -66,7 +67,7 @@ func TestEveryStatementUsesAnIndex(t *testing.T) {
 		}
 		for _, f := range files {
 			for _, step := range plan(t, s.reads, "sql/"+folder+"/"+f.Name()) {
-				walks := strings.HasPrefix(step, "SCAN") && !strings.HasPrefix(step, "SCAN json_each") &&
+				walks := strings.HasPrefix(step, "SCAN") && f.Name() != "counts.sql" && !strings.HasPrefix(step, "SCAN json_each") &&
 					!strings.HasPrefix(step, "SCAN (subquery") && step != "SCAN CONSTANT ROW"
 				if walks || strings.Contains(step, "TEMP B-TREE") || strings.Contains(step, "AUTOMATIC") {
 					t.Errorf("%s: %s", f.Name(), step)
@@ -75,7 +76,7 @@ func TestEveryStatementUsesAnIndex(t *testing.T) {
 		}
 	}
 	for file, index := range map[string]string{
-		"read/due": "calls_ready calls_due calls_lease", "read/list_all": "calls_all", "read/list_open": "calls_open", "read/list_live": "calls_live",
+		"read/due": "calls_ready calls_due calls_lease", "read/list_all": "calls_all", "read/list_open": "calls_open", "read/list_live": "calls_live", "read/counts": "calls_ready calls_lease calls_open",
 		"read/audit_call": "audit_call", "read/audit_tenant": "audit_tenant", "read/audit_both": "audit_call",
 		"write/lease_takeover": "calls_lease", "write/marks_purge": "marks_until",
 	} {

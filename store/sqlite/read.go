@@ -143,6 +143,15 @@ func (s *Store) List(ctx context.Context, f store.Filter) ([]*record.Call, error
 	return calls, nil
 }
 
+// Counts implements [store.Store].
+func (s *Store) Counts(ctx context.Context) (store.Counts, error) {
+	var n store.Counts
+	err := s.read(ctx, func() error {
+		return s.query["counts"].QueryRowContext(ctx).Scan(&n.Ready, &n.Running, &n.Open)
+	})
+	return n, err
+}
+
 // limit applies the defaults of store.Filter and store.AuditQuery.
 func limit(n int) int {
 	if n <= 0 {

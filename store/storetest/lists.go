@@ -35,6 +35,33 @@ var lists = map[string]func(*fixture){
 		x.keep(c)
 		same(x, "answered", x.list(store.Filter{Tenant: "acme", Open: true, After: "2 asks"}), []string{"3 held", "5 ended, held"})
 	},
+	"CountsAreWhatThereIsToDo": func(x *fixture) {
+		counts := func(want store.Counts) {
+			n, err := x.s.Counts(x.ctx)
+			x.must(err)
+			same(x, "counts", n, want)
+		}
+		counts(store.Counts{})
+		asks := func(c *record.Call) {
+			c.Questions = []record.Question{{State: record.Open}, {State: record.Answered}, {State: record.Open}}
+		}
+		held := func(c *record.Call) {
+			c.Effects = []record.Effect{{State: record.EffectHeld}, {State: record.EffectDone}}
+		}
+		x.keep(x.call("ready", in(record.Ready)))
+		x.keep(x.call("another", of("other"), in(record.Ready)))
+		x.keep(x.call("running", x.running("node/1")))
+		x.keep(x.call("asks", asks, in(record.Waiting)))
+		x.keep(x.call("held", held, in(record.Held)))
+		x.keep(x.call("ended", in(record.Ended)))
+		counts(store.Counts{Ready: 2, Running: 1, Open: 3})
+		c := x.load("asks")
+		c.Questions[0].State, c.State = record.Answered, record.Ready
+		x.keep(c)
+		counts(store.Counts{Ready: 3, Running: 1, Open: 2})
+		x.must(x.s.Commit(x.ctx, record.Change{ID: "asks", Version: 2, Remove: true}))
+		counts(store.Counts{Ready: 2, Running: 1, Open: 1})
+	},
 	// Case S93: ids and order under a clock that stands still.
 	"AThousandCallsInOneMoment": func(x *fixture) {
 		for i := range 1000 {

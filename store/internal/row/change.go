@@ -13,7 +13,7 @@ type Change struct {
 	record.Change
 	Doc     []byte // of After
 	Due     int64  // of After, as [Nanos]
-	Open    bool   // After has an open question or a held effect
+	Open    int    // open questions and held effects of After
 	Live    bool   // After has not ended
 	Entries [][]byte
 	Owners  [][]byte // of Marks that are set, by index
@@ -33,7 +33,7 @@ func Pack(c record.Change) (*Change, error) {
 			return nil, fmt.Errorf("encoding call: %w", err)
 		}
 		p.Doc, p.Due = doc, Nanos(a.Due())
-		p.Open = a.HasOpen() || a.HeldEffect() != nil
+		p.Open = open(a)
 		p.Live = a.State != record.Ended
 		p.Size += len(doc) + len(a.Args) + len(a.Result)
 	}
@@ -58,6 +58,21 @@ func Pack(c record.Change) (*Change, error) {
 		p.Size += len(doc)
 	}
 	return p, nil
+}
+
+// open counts what waits for people.
+func open(c *record.Call) (n int) {
+	for i := range c.Questions {
+		if c.Questions[i].State == record.Open {
+			n++
+		}
+	}
+	for i := range c.Effects {
+		if c.Effects[i].State == record.EffectHeld {
+			n++
+		}
+	}
+	return n
 }
 
 func (p *Change) check() error {

@@ -1,0 +1,10 @@
+-- +goose Up
+
+-- open becomes how many open questions and held effects the call has.
+UPDATE calls
+SET open = (SELECT count(*) FROM json_each(CAST(doc AS TEXT), '$.questions') WHERE value ->> 'state' = 'open')
+         + (SELECT count(*) FROM json_each(CAST(doc AS TEXT), '$.effects') WHERE value ->> 'state' = 'held')
+WHERE open = 1;
+
+DROP INDEX calls_open;
+CREATE INDEX calls_open ON calls (tenant, created_at, n, open) WHERE open > 0;
