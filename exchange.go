@@ -212,11 +212,14 @@ func (x *exchange) settled(ctx context.Context, c *record.Call) (*record.Call, e
 	return x.s.engine.Await(ctx, c.ID, x.s.limits.InlineWait, rests)
 }
 
-// drive lets a run go on for this request, in a goroutine of the engine's: the
-// run's end does not depend on the client's connection. If that is lost, the
-// handler is told to stop, unless an effect has begun. After TaskAfter the run
-// goes on as it is and the request gets a task.
+// drive lets a run go on for this request, in a goroutine of the engine's unless
+// it is carried: the run's end does not depend on the client's connection. If
+// that is lost, the handler is told to stop, unless an effect has begun. After
+// TaskAfter the run goes on as it is and the request gets a task.
 func (x *exchange) drive(ctx context.Context, run *engine.Run) (json.RawMessage, error) {
+	if run.Carried() {
+		return x.driveHere(ctx, run)
+	}
 	type reply struct {
 		res json.RawMessage
 		err error
@@ -226,7 +229,7 @@ func (x *exchange) drive(ctx context.Context, run *engine.Run) (json.RawMessage,
 	at.move(run)
 	run.For = x
 	x.s.engine.Go(func() {
-		r := reply{err: errors.New("a callback panicked")}
+		r := reply{err: errPanicked}
 		defer func() { replies <- r }()
 		r.res, r.err = x.run(context.WithoutCancel(ctx), run, at)
 	})
@@ -257,6 +260,20 @@ func (x *exchange) drive(ctx context.Context, run *engine.Run) (json.RawMessage,
 			return nil, ctx.Err()
 		}
 	}
+}
+
+var errPanicked = errors.New("a callback panicked")
+
+// driveHere is drive for a run of which nothing is kept: it ends with its client,
+// or at the latest a grace later.
+func (x *exchange) driveHere(ctx context.Context, run *engine.Run) (res json.RawMessage, err error) {
+	at := &place{moved: make(chan struct{}, 1), gone: ctx.Done()}
+	at.move(run)
+	run.For = x
+	defer context.AfterFunc(ctx, func() { at.run.Load().Leave() })()
+	err = errPanicked
+	x.s.engine.Here(func() { res, err = x.run(context.WithoutCancel(ctx), run, at) })
+	return res, err
 }
 
 // A place is where an exchange has got to: the run that serves it now.

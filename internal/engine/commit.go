@@ -241,7 +241,7 @@ func (r *Run) overdue(now time.Time) bool {
 func (r *Run) Close() {
 	r.mu.Lock()
 	r.over = true
-	unended := r.call.State == record.Running
+	unended := r.call.State == record.Running && r.keeping == Kept && r.opened == nil
 	r.mu.Unlock()
 	r.e.drop(r)
 	r.lost(ErrLost)

@@ -92,6 +92,14 @@ func (e *Engine) Go(f func()) {
 	})
 }
 
+// Here runs f in this goroutine. A drain waits for it, and a panic of f is logged.
+func (e *Engine) Here(f func()) {
+	e.work.enter()
+	defer e.work.leave()
+	defer e.survive()
+	f()
+}
+
 // survive, deferred, keeps the process alive when something that the engine's
 // owner gave it panics: it costs one run.
 func (e *Engine) survive() {

@@ -13,13 +13,17 @@ type group struct {
 
 // Go runs f in a goroutine of the group.
 func (g *group) Go(f func()) {
-	g.mu.Lock()
-	g.n++
-	g.mu.Unlock()
+	g.enter()
 	go func() {
 		defer g.leave()
 		f()
 	}()
+}
+
+func (g *group) enter() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.n++
 }
 
 func (g *group) leave() {
