@@ -137,6 +137,9 @@ func (s *Server) endOf(f *feature, p produced, call string) engine.End {
 	var je *jsonrpc.Error
 	if errors.As(p.err, &je) {
 		e := &record.Error{Code: je.Code, Message: je.Message}
+		if e.Message == "" { // a task says why it failed, in its statusMessage too
+			e.Message = fmt.Sprintf("error %d", e.Code)
+		}
 		if jsontext.Value(je.Data).IsValid() { // what cannot be sent would make the task unreadable
 			e.Data = je.Data
 		}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
 	"github.com/tallystick/tallystick"
 )
 
@@ -196,13 +198,14 @@ func TestAFailedTaskSaysWhy(t *testing.T) {
 		addEnds(d, nil)
 		task := &tallystick.ToolOptions{Task: tallystick.TaskRequired}
 		d.tool("panics", task, func(context.Context, *tallystick.Call) (string, error) { panic("boom") })
+		d.tool("mute", task, func(context.Context, *tallystick.Call) (string, error) { return "", &jsonrpc.Error{Code: -32042} })
 		d.tool("waits", task, func(_ context.Context, call *tallystick.Call) (string, error) {
 			return "", confirm(call, "q", tallystick.Who{Roles: []string{"nobody"}})
 		})
 	}})
 	ann := d.as("ann/acme", capsTasks)
 	waits := ann.newTask("waits")
-	ids := map[string]string{"its own": ann.newTask("fails"), "a panic": ann.newTask("panics"), "nobody to ask": ann.newTask("asks")}
+	ids := map[string]string{"its own": ann.newTask("fails"), "without a message": ann.newTask("mute"), "a panic": ann.newTask("panics")}
 	onlyTasks := d.as("ann/acme", `{"extensions":{"io.modelcontextprotocol/tasks":{}}}`)
 	ids["nobody to ask"] = onlyTasks.newTask("asks")
 	check := func(what, id string) {

@@ -252,7 +252,7 @@ func (j *Judge) failure(code int, whole any) error {
 		if err := j.own.check(name, whole.(map[string]any)["error"]); err != nil {
 			return err
 		}
-	} else if code < 0 {
+	} else if -32768 <= code && code <= -32000 {
 		return fmt.Errorf("error %d is not among those of the protocol, and not an application's own", code)
 	}
 	if !j.Official() {
