@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tallystick/tallystick/internal/engine"
+	"github.com/tallystick/tallystick/internal/observe"
 	"github.com/tallystick/tallystick/internal/wire"
 	"github.com/tallystick/tallystick/record"
 	"github.com/tallystick/tallystick/store"
@@ -72,7 +73,7 @@ func (x *exchange) opening(now time.Time) record.Opened {
 		MaxLive: x.s.limits.LiveCalls,
 		Call: &record.Call{
 			ID: newID(), Owner: x.id.principal(), Roles: x.id.Roles, Scopes: x.id.Scopes,
-			Action: x.action, Args: x.r.Arguments, Kinds: x.kinds,
+			Action: x.action, Args: x.r.Arguments, Kinds: x.kinds, Trace: x.s.observer.Parent(x.values),
 			CreatedAt: now, Deadline: now.Add(deadline), Retention: x.s.limits.Retention, MaxRuns: x.f.MaxRuns,
 		},
 	}
@@ -87,7 +88,7 @@ func (x *exchange) open(ctx context.Context, o record.Opened) (json.RawMessage, 
 		if err != nil {
 			return nil, err
 		}
-		return x.s.taskCreated(c), nil
+		return x.status(c)
 	}
 	run, err := x.s.engine.Begin(ctx, o, engine.Kept)
 	if err != nil {
@@ -244,11 +245,11 @@ func (x *exchange) drive(ctx context.Context, run *engine.Run) (json.RawMessage,
 		select {
 		case r := <-replies:
 			if run.Call().Task {
-				return x.s.taskCreated(run.Call()), nil
+				return x.status(run.Call())
 			}
 			return r.res, r.err
 		case <-run.Announced():
-			return x.s.taskCreated(run.Call()), nil
+			return x.status(run.Call())
 		case <-after:
 			if err := run.Announce(context.WithoutCancel(ctx)); err != nil {
 				after = nil
@@ -308,7 +309,7 @@ func (x *exchange) run(ctx context.Context, run *engine.Run, at *place) (json.Ra
 			if err := run.Settle(ctx, end); err != nil && !errors.Is(err, engine.ErrLost) {
 				return nil, err
 			}
-			return x.s.taskCreated(run.Call()), nil
+			return x.status(run.Call())
 		case !end.Pending:
 			return x.finish(ctx, run, end)
 		case round >= x.s.limits.Rounds || run.Call().Round >= x.s.limits.Rounds:
@@ -340,10 +341,10 @@ func (x *exchange) finish(ctx context.Context, run *engine.Run, end engine.End) 
 		if err != nil {
 			return nil, err
 		}
-		return x.s.taskCreated(c), nil
+		return x.status(c)
 	}
 	if run.Forget() {
-		return x.response(end.Result, end.Error)
+		return x.response(end)
 	}
 	c, err := run.Finish(ctx, end)
 	if err != nil {
@@ -483,6 +484,7 @@ func missingText(name string) string { return "this needs a client that declares
 
 // missing says which capability is missing: the 2025 era has no error for it.
 func (x *exchange) missing(name string, required map[string]any) (json.RawMessage, error) {
+	observe.At(x.values).Came("nobody_to_ask")
 	if x.r.Legacy && x.r.Method == wire.MethodCallTool {
 		return toolFailure(errors.New(missingText(name)), "nobody_to_ask", ""), nil
 	}

@@ -92,7 +92,9 @@ func newDesk(t *testing.T, s setup) *desk {
 	if s.opts.Limits.Drain == 0 {
 		s.opts.Limits.Drain = 2 * time.Second
 	}
-	s.opts.Log = slog.New(slog.NewTextHandler(&lockedWriter{w: d.log}, nil))
+	if s.opts.Log == nil {
+		s.opts.Log = slog.New(slog.NewTextHandler(&lockedWriter{w: d.log}, nil))
+	}
 	srv, err := tallystick.New(d.sdk, &s.opts)
 	if err != nil {
 		t.Fatal(err)

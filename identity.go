@@ -109,7 +109,7 @@ func (s *Server) authorize(ctx context.Context, a Access) error {
 	if err == nil {
 		return nil
 	}
-	s.log.Warn("not authorised", "verb", a.Verb, "call", a.CallID, "tenant", a.Owner.Tenant, "tool", a.Name, "err", err)
+	s.log.Warn("not authorised", "verb", a.Verb, "call", a.CallID, "tenant", a.Owner.Tenant, "tool", record.Action{Method: a.Method, Name: a.Name}.Label(), "err", err)
 	if a.CallID != "" && s.opts.Store != nil {
 		ch := record.ChannelRound
 		if a.Stored {

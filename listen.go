@@ -221,17 +221,20 @@ type taskNotice struct {
 func (l *listener) notify(ctx context.Context, method string, params any) error {
 	switch p := params.(type) {
 	case *taskNotice:
-		p.Meta = l.meta(nil)
+		p.Meta = l.meta(ctx, nil)
 	case map[string]any:
 		own, _ := p["_meta"].(json.RawMessage)
-		p["_meta"] = l.meta(own)
+		p["_meta"] = l.meta(ctx, own)
 	}
 	return l.r.Notify(ctx, method, params)
 }
 
 // meta names the listen, in what may have a _meta already.
-func (l *listener) meta(own json.RawMessage) map[string]json.RawMessage {
-	meta := map[string]json.RawMessage{}
+func (l *listener) meta(ctx context.Context, own json.RawMessage) map[string]json.RawMessage {
+	meta := l.s.observer.Give(ctx)
+	if meta == nil {
+		meta = map[string]json.RawMessage{}
+	}
 	if len(own) > 0 {
 		_ = json.Unmarshal(own, &meta) // an object that the SDK made
 	}
@@ -265,5 +268,5 @@ func (l *listener) bye(ctx context.Context, why string) (json.RawMessage, error)
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(map[string]any{"resultType": "complete", "_meta": l.meta(nil)})
+	return json.Marshal(map[string]any{"resultType": "complete", "_meta": l.meta(ctx, nil)})
 }

@@ -141,14 +141,22 @@ func (x *exchange) askLive(ctx context.Context, q *record.Question) (*given, err
 
 func (x *exchange) send(ctx context.Context, q *record.Question) (any, error) {
 	ss := x.r.Session
+	meta := mcp.Meta{}
+	for name, value := range x.s.observer.Give(x.values) {
+		meta[name] = value
+	}
 	switch q.Kind {
 	case record.KindRoots:
-		return ss.ListRoots(ctx, &mcp.ListRootsParams{})
+		return ss.ListRoots(ctx, &mcp.ListRootsParams{Meta: meta})
 	case record.KindSampling:
 		var p mcp.CreateMessageWithToolsParams
 		if err := json.Unmarshal(q.Request, &p); err != nil {
 			return nil, err
 		}
+		for name, value := range p.Meta { // the handler's own
+			meta[name] = value
+		}
+		p.Meta = meta
 		return ss.CreateMessageWithTools(ctx, &p)
 	case record.KindForm, record.KindURL:
 		var p struct {
@@ -161,7 +169,7 @@ func (x *exchange) send(ctx context.Context, q *record.Question) (any, error) {
 		if err := json.Unmarshal(q.Request, &p); err != nil {
 			return nil, err
 		}
-		ep := &mcp.ElicitParams{Mode: p.Mode, Message: p.Message, URL: p.URL, ElicitationID: p.ID}
+		ep := &mcp.ElicitParams{Meta: meta, Mode: p.Mode, Message: p.Message, URL: p.URL, ElicitationID: p.ID}
 		if q.Kind == record.KindForm {
 			ep.RequestedSchema = p.Schema
 		} else if ep.ElicitationID == "" {

@@ -3,6 +3,7 @@ package tallystick
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -111,7 +112,7 @@ func resourceFeature(name, mime string, h ResourceHandler) *feature {
 			uri := c.journal.Call().Action.Name
 			res, err := h(ctx, c, uri)
 			if err == nil && (res == nil || res.Contents == nil) {
-				err = fmt.Errorf("resource %q: the handler returned nothing", uri)
+				err = errors.New("the resource handler returned nothing")
 			}
 			if err != nil {
 				return produced{err: err}

@@ -28,6 +28,7 @@ const (
 
 // refused counts a refusal.
 func (s *Server) refused(reason record.Reason, tenant string) {
+	s.observer.Refused(reason, tenant)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := &s.refusals

@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/tallystick/tallystick/internal/engine"
+	"github.com/tallystick/tallystick/internal/observe"
 	"github.com/tallystick/tallystick/internal/wire"
 	"github.com/tallystick/tallystick/record"
 	"github.com/tallystick/tallystick/seal"
@@ -73,6 +74,26 @@ func (x *exchange) failure(err error, call string) (json.RawMessage, error) {
 
 // execute is the engine's way to a handler: one run of a call.
 func (s *Server) execute(ctx context.Context, run *engine.Run) engine.End {
+	var round context.Context
+	if x, ok := run.For.(*exchange); ok {
+		round = x.values
+	}
+	ctx, span := s.observer.Run(ctx, round, run.Call())
+	code := int64(wire.CodeInternal) // if it panics
+	defer func() { span.End(code) }()
+	end := s.handle(ctx, run)
+	word := record.Completed
+	switch code = 0; {
+	case end.Pending:
+		word = record.InputRequired
+	case end.Error != nil:
+		word, code = record.Failed, end.Error.Code
+	}
+	span.Came(string(word))
+	return end
+}
+
+func (s *Server) handle(ctx context.Context, run *engine.Run) engine.End {
 	c := run.Call()
 	f := s.feature(c.Action.Method, c.Action.Name)
 	if f == nil || f.version != c.Action.Version {
@@ -167,6 +188,9 @@ func (x *exchange) progress() func(record.Progress) {
 	}
 	return func(p record.Progress) {
 		params := map[string]any{"progressToken": token, "progress": p.Done}
+		if trace := x.s.observer.Give(x.values); trace != nil {
+			params["_meta"] = trace
+		}
 		if p.Total > 0 {
 			params["total"] = p.Total
 		}
@@ -195,11 +219,17 @@ func (x *exchange) unasked(ctx context.Context, q record.Question) (record.Respo
 }
 
 // response is the response to a call that ended without being kept.
-func (x *exchange) response(result []byte, e *record.Error) (json.RawMessage, error) {
-	if e == nil {
-		return result, nil
+func (x *exchange) response(end engine.End) (json.RawMessage, error) {
+	outcome := record.Completed
+	if end.Error != nil {
+		outcome = record.Failed
 	}
-	return nil, errorOf(e)
+	x.s.observer.Ended(record.Action{Method: x.f.method, Name: x.f.name}, x.id.Tenant, outcome)
+	observe.At(x.values).Came(string(outcome))
+	if end.Error != nil {
+		return nil, errorOf(end.Error)
+	}
+	return end.Result, nil
 }
 
 func errorOf(e *record.Error) *wire.Error {
@@ -222,6 +252,9 @@ func dataOf(e *record.Error) json.RawMessage {
 // status responds with what a kept call has come to. Only the call's own error
 // is an error; all other ends are results, so that a model can read them.
 func (x *exchange) status(c *record.Call) (json.RawMessage, error) {
+	span := observe.At(x.values)
+	span.Of(c)
+	span.Came(string(c.Status()))
 	switch {
 	case c.Task:
 		if !x.r.DeclaresTasks() {
@@ -302,6 +335,9 @@ func (x *exchange) reissue(ctx context.Context, c *record.Call) (json.RawMessage
 // inputRequired is the result that asks. A request that cannot be asked what
 // is recorded, nor the requester elsewhere, is told which capability it lacks.
 func (x *exchange) inputRequired(ctx context.Context, c *record.Call, asked []record.Question, round int) (json.RawMessage, error) {
+	span := observe.At(x.values)
+	span.Of(c)
+	span.Came(string(record.InputRequired))
 	requests := map[string]inputRequest{}
 	for i, q := range asked {
 		switch {

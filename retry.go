@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tallystick/tallystick/internal/canon"
+	"github.com/tallystick/tallystick/internal/observe"
 	"github.com/tallystick/tallystick/internal/wire"
 	"github.com/tallystick/tallystick/record"
 	"github.com/tallystick/tallystick/seal"
@@ -43,6 +44,7 @@ func (x *exchange) retry(ctx context.Context) (json.RawMessage, error) {
 	if c.Owner != x.id.principal() || c.Action != x.action {
 		return nil, x.refuseState(ctx, c.ID, "state_of_another_call")
 	}
+	observe.At(x.values).Of(c)
 	if err := x.s.authorize(ctx, accessTo(c, Resume, x.id)); err != nil {
 		return x.failure(err, c.ID)
 	}
@@ -73,7 +75,6 @@ func (x *exchange) misbound(c seal.Claims) record.Reason {
 
 // refuseState puts on record why a state is refused, and tells nothing of it.
 func (x *exchange) refuseState(ctx context.Context, call string, reason record.Reason) error {
-	x.s.log.Warn("a state is refused", "reason", reason, "call", call, "tool", x.f.name, "tenant", x.id.Tenant)
 	if call != "" {
 		x.s.engine.Refuse(ctx, call, x.by, reason, "")
 	} else {
@@ -96,6 +97,7 @@ func (x *exchange) carried(ctx context.Context, claims seal.Claims) (json.RawMes
 		return nil, x.refuseState(ctx, "", "journal_unreadable")
 	}
 	c.Args = x.r.Arguments
+	observe.At(x.values).Of(&c)
 	a := accessTo(&c, Resume, x.id)
 	a.CallID = "" // no store knows of it
 	if err := x.s.authorize(ctx, a); err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -51,11 +52,46 @@ func (e *endpoint) Handle(ctx context.Context, r *wire.Request) (*wire.Response,
 	for _, m := range slices.Backward(use) {
 		handle = m(handle)
 	}
+	ctx, span := s.observer.Round(ctx, r.Meta, s.called(r))
 	raw, err := handle(ctx, &Request{Method: r.Method, Name: r.Name, Arguments: r.Arguments, Extra: r.Extra, wire: r})
 	if err != nil {
-		return nil, wireError(err)
+		err = wireError(err)
+		span.End(codeOf(err))
+		return nil, err
 	}
-	return &wire.Response{Result: raw, ServerInfo: s.serverInfo}, nil
+	span.End(0)
+	return &wire.Response{Result: raw, Meta: s.meta(ctx)}, nil
+}
+
+// called is what a request is for, by the name that it was registered under.
+func (s *Server) called(r *wire.Request) record.Action {
+	a := record.Action{Method: r.Method}
+	if f := s.feature(r.Method, r.Name); f != nil {
+		a.Name = f.name
+	}
+	return a
+}
+
+// meta are the members that each result's _meta gets.
+func (s *Server) meta(ctx context.Context) []wire.MetaMember {
+	var members []wire.MetaMember
+	if len(s.serverInfo) > 0 {
+		members = append(members, wire.MetaMember{Name: mcp.MetaKeyServerInfo, Value: s.serverInfo})
+	}
+	trace := s.observer.Give(ctx)
+	for _, name := range slices.Sorted(maps.Keys(trace)) {
+		members = append(members, wire.MetaMember{Name: name, Value: trace[name]})
+	}
+	return members
+}
+
+// codeOf is the code that an error goes out with.
+func codeOf(err error) int64 {
+	var we *wire.Error
+	if errors.As(err, &we) {
+		return we.Code
+	}
+	return wire.CodeInternal
 }
 
 // wireError passes JSON-RPC errors on; the wire hides all others.

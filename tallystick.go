@@ -30,9 +30,12 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/tink-crypto/tink-go/v2/tink"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tallystick/tallystick/internal/canon"
 	"github.com/tallystick/tallystick/internal/engine"
+	"github.com/tallystick/tallystick/internal/observe"
 	"github.com/tallystick/tallystick/internal/wire"
 	"github.com/tallystick/tallystick/record"
 	"github.com/tallystick/tallystick/seal"
@@ -90,8 +93,13 @@ type Options struct {
 	Node   string
 	Limits Limits
 	// Log gets what operators need: never arguments, answers, tokens, states.
-	// Nil: slog.Default().
+	// The text of a handler's own panic, and of errors of prompts and resources,
+	// goes there as it is. Nil: slog.Default().
 	Log *slog.Logger
+	// TracerProvider and MeterProvider, of OpenTelemetry, get spans and metrics
+	// (docs/operations.md), under the same rule. Nil: there are none.
+	TracerProvider trace.TracerProvider
+	MeterProvider  metric.MeterProvider
 }
 
 // Limits bound what one call, client and tenant can use up. Zero fields are
@@ -161,13 +169,14 @@ func (l Limits) withDefaults() Limits {
 // top of an SDK server that serves all the rest. It is safe for concurrent use;
 // add everything before it serves.
 type Server struct {
-	mcp    *mcp.Server
-	opts   Options
-	limits Limits
-	log    *slog.Logger
-	engine *engine.Engine
-	store  store.Store
-	sealer *seal.Sealer // set by Run, before ready is closed
+	mcp      *mcp.Server
+	opts     Options
+	limits   Limits
+	log      *slog.Logger
+	engine   *engine.Engine
+	store    store.Store
+	observer *observe.Observer
+	sealer   *seal.Sealer // set by Run, before ready is closed
 
 	serverInfo json.RawMessage // set by Run, before ready is closed
 
@@ -245,8 +254,12 @@ func New(s *mcp.Server, opts *Options) (*Server, error) {
 	if o.Store == nil {
 		srv.store = noStore{}
 	}
+	var err error
+	if srv.observer, err = observe.New(o.Log, o.TracerProvider, o.MeterProvider); err != nil {
+		return nil, fmt.Errorf("tallystick.New: %w", err)
+	}
 	srv.engine = engine.New(engine.Options{
-		Store: srv.store, Handle: srv.execute, MayRun: srv.mayRun, MayAct: srv.mayAct, Bounds: srv.bounds, Journal: srv.limits.JournalBytes, Log: o.Log,
+		Store: srv.store, Committed: srv.observer.Committed, Handle: srv.execute, MayRun: srv.mayRun, MayAct: srv.mayAct, Bounds: srv.bounds, Journal: srv.limits.JournalBytes, Log: o.Log,
 		Node: o.Node, Workers: o.Workers, PerTenant: o.WorkersPerTenant,
 		Lease: srv.limits.Lease, Heartbeat: srv.limits.Lease / 3, Drain: srv.limits.Drain, Grace: srv.limits.Grace, Settle: srv.limits.Settle,
 	})
@@ -365,6 +378,12 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		return err
 	}
+	stop, err := s.observer.Counted(s.store.Counts)
+	if err != nil {
+		s.log.Error("the gauges are missing", "err", err)
+	} else {
+		defer stop()
+	}
 	close(s.ready)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -373,7 +392,7 @@ func (s *Server) Run(ctx context.Context) error {
 		defer close(audits)
 		s.auditRefusals(ctx)
 	}()
-	err := s.engine.Work(s.draining(ctx))
+	err = s.engine.Work(s.draining(ctx))
 	cancel() // if it could not work
 	<-audits
 	s.writeRefusals() // of the drain

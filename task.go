@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tallystick/tallystick/internal/observe"
 	"github.com/tallystick/tallystick/internal/wire"
 	"github.com/tallystick/tallystick/record"
 	"github.com/tallystick/tallystick/store"
@@ -137,6 +138,9 @@ func (s *Server) owned(ctx context.Context, r *wire.Request, id string, verb Ver
 		return nil, record.Actor{}, err
 	}
 	by, err := s.mayUse(ctx, r, c, verb)
+	if err == nil && r.Method != wire.MethodListen { // which is of many
+		observe.At(ctx).Of(c)
+	}
 	return c, by, err
 }
 
@@ -149,7 +153,6 @@ func (s *Server) mayUse(ctx context.Context, r *wire.Request, c *record.Call, ve
 	}
 	by := id.actor(record.ChannelTask)
 	if c.Owner != by.Principal {
-		s.log.Warn("a task of somebody else was asked for", "call", c.ID, "method", r.Method)
 		s.engine.Refuse(ctx, c.ID, by, "task_of_another_principal", r.Method)
 		return by, errNoTask
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/tallystick/tallystick"
+	"github.com/tallystick/tallystick/internal/observe"
 	"github.com/tallystick/tallystick/seal"
 	"github.com/tallystick/tallystick/store/sqlite"
 )
@@ -47,7 +48,11 @@ func Open(folder string, s *mcp.Server, opts *tallystick.Options) (*Server, erro
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, fmt.Errorf("embedded: making the folder: %w", err)
 	}
-	db, err := sqlite.Open(context.Background(), sqlite.Options{Path: filepath.Join(folder, StoreFile), Log: o.Log})
+	batched, err := observe.Batches(o.MeterProvider)
+	if err != nil {
+		return nil, fmt.Errorf("embedded: making the metrics: %w", err)
+	}
+	db, err := sqlite.Open(context.Background(), sqlite.Options{Path: filepath.Join(folder, StoreFile), Log: o.Log, Batched: batched})
 	if err != nil {
 		return nil, fmt.Errorf("embedded: %w", err)
 	}

@@ -80,6 +80,15 @@ type Action struct {
 	Version    string `json:"version,omitempty"` // of the tool
 }
 
+// Label names what was called as it was registered, for logs and metrics: of a
+// resource only the method, since its URI can hold arguments.
+func (a Action) Label() string {
+	if a.Method == "resources/read" {
+		return a.Method
+	}
+	return a.Name
+}
+
 // Digest is over the whole action.
 func (a Action) Digest() string { return digest(a.Method, a.Name, a.ArgsDigest, a.Version) }
 
@@ -164,6 +173,9 @@ type Call struct {
 	Action Action    `json:"action"`
 	Args   []byte    `json:"-"`               // never changes after Opened
 	Kinds  []Kind    `json:"kinds,omitempty"` // what the opening request's client can be asked
+
+	// Trace is the W3C traceparent of the request that opened it, if that is traced.
+	Trace string `json:"trace,omitempty"`
 
 	Task       bool `json:"task,omitempty"`       // watched through tasks/*
 	Background bool `json:"background,omitempty"` // workers run it; no client's retry does

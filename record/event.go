@@ -9,7 +9,7 @@ type Event interface{ apply(d *decision) error }
 // Opened makes a call out of nothing. With a lease it is running at once,
 // inside the request that opened it; without, a worker takes it.
 type Opened struct {
-	Call    *Call  // ID, Owner, Action, Args, Deadline, Retention, MaxRuns, Kinds, Task
+	Call    *Call  // ID, Owner, Action, Args, Deadline, Retention, MaxRuns, Kinds, Task, Trace
 	Lease   Lease  // zero: no run yet
 	Key     MarkID // its idempotency mark; zero: none
 	MaxLive int    // of the tenant's calls; zero: no limit

@@ -11,7 +11,7 @@ func (e Opened) apply(d *decision) error {
 	}
 	n := e.Call
 	c := &Call{
-		ID: n.ID, Owner: n.Owner, Roles: n.Roles, Scopes: n.Scopes, Action: n.Action, Args: n.Args, Kinds: n.Kinds, Task: n.Task,
+		ID: n.ID, Owner: n.Owner, Roles: n.Roles, Scopes: n.Scopes, Action: n.Action, Args: n.Args, Kinds: n.Kinds, Task: n.Task, Trace: n.Trace,
 		Deadline: n.Deadline, Retention: n.Retention, MaxRuns: n.MaxRuns,
 		State: Ready, CreatedAt: created, Rounds: []Round{{TakenAt: d.now}},
 	}

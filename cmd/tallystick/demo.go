@@ -19,8 +19,8 @@ const deskName = "desk"
 
 // demo has the flags of the demo command.
 type demo struct {
-	yes, serve bool
-	addr, data string
+	yes, serve, metrics bool
+	addr, data          string
 }
 
 func (d demo) tour() tour.Options {
@@ -42,7 +42,7 @@ func (d demo) leaveRunning(ctx context.Context, out io.Writer) error {
 		defer os.RemoveAll(data)
 	}
 	return desk.Serve(ctx, desk.Options{
-		Data: data, Addr: d.addr, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Data: data, Addr: d.addr, Metrics: d.metrics, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Ready: func(url string) { welcome(ctx, out, url, data) },
 	})
 }

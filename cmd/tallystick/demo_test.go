@@ -215,7 +215,7 @@ func TestServerDoesNotOutliveAKilledWalk(t *testing.T) {
 // serving starts "demo --serve" and returns its address and ann's token.
 func serving(t *testing.T, data string) (cmd *exec.Cmd, url, token string) {
 	t.Helper()
-	cmd, errs := walk(t, "demo", "--serve", "--data", data)
+	cmd, errs := walk(t, "demo", "--serve", "--metrics", "--data", data)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -276,6 +276,18 @@ func TestServeLeavesTheDeskRunning(t *testing.T) {
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("what waits, without a token: %d", resp.StatusCode)
+	}
+
+	resp, err = http.Get(url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	for _, want := range []string{"tallystick_open", "tallystick_queue_depth", "tallystick_commit_batch_size_bucket{"} {
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("no %s in the metrics: %v\n%s", want, err, text)
+		}
 	}
 
 	// A walk in the same folder is told why it cannot be, and fails.

@@ -66,12 +66,16 @@ whether all of it was so.`,
 			if cmd.Flags().Changed("addr") {
 				return errors.New("--addr is for --serve; the walk takes a free port")
 			}
+			if d.metrics {
+				return errors.New("--metrics is for --serve")
+			}
 			return tour.Run(cmd.Context(), d.tour())
 		},
 	}
 	cmd.Flags().BoolVar(&d.yes, "yes", false, "answer every question with yes")
 	cmd.Flags().BoolVar(&d.serve, "serve", false, "no walk: serve until Ctrl-C")
 	cmd.Flags().StringVar(&d.addr, "addr", "127.0.0.1:0", "with --serve: `HOST:PORT` to listen on; port 0 takes a free one")
+	cmd.Flags().BoolVar(&d.metrics, "metrics", false, "with --serve: Prometheus metrics on /metrics, without a token")
 	cmd.Flags().StringVar(&d.data, "data", "", "`FOLDER` for state, keys and orders, which is kept (default: a temporary one)")
 	cmd.MarkFlagsMutuallyExclusive("yes", "serve")
 	return cmd

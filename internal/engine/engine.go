@@ -61,7 +61,11 @@ type Options struct {
 	// Journal bounds what one call remembers (record.Call.Size), in bytes: a
 	// call that has reached it can ask and do no more. Zero: no limit.
 	Journal int
-	Log     *slog.Logger
+	// Committed is told of every change that has been committed, before anybody
+	// else of this process is; before is nil if the change made the call. Nil:
+	// nobody is told. It must not block.
+	Committed func(before *record.Call, c record.Change)
+	Log       *slog.Logger
 
 	Node      string        // names this process's place; default: "node"
 	Workers   int           // background runs at once; default 32
@@ -340,6 +344,9 @@ func (e *Engine) commit(ctx context.Context, before *record.Call, c record.Chang
 	}
 	if err := e.Store.Commit(ctx, c); err != nil {
 		return nil, err
+	}
+	if e.Committed != nil {
+		e.Committed(before, c)
 	}
 	if c.After == nil {
 		return before, nil

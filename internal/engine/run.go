@@ -264,7 +264,7 @@ func (r *Run) outOfTime() error {
 func (r *Run) execute() (end End) {
 	defer func() {
 		if p := recover(); p != nil {
-			r.e.Log.Error("a handler panicked; its call fails", "call", r.id, "tool", r.call.Action.Name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			r.e.Log.Error("a handler panicked; its call fails", "call", r.id, "tool", r.call.Action.Label(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			end = failed("the handler panicked", "panic")
 		}
 	}()

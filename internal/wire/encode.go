@@ -42,8 +42,9 @@ func encodeResult(r *Response, serverInfo json.RawMessage) (json.RawMessage, err
 	if r == nil {
 		return nil, errors.New("no response")
 	}
-	if len(r.ServerInfo) > 0 {
-		serverInfo = r.ServerInfo
+	more := r.Meta
+	if len(serverInfo) > 0 && !slices.ContainsFunc(more, func(m MetaMember) bool { return m.Name == mcp.MetaKeyServerInfo }) {
+		more = append(slices.Clip(more), MetaMember{mcp.MetaKeyServerInfo, serverInfo})
 	}
 	b, err := resultObject(r.Result)
 	if err != nil {
@@ -63,23 +64,30 @@ func encodeResult(r *Response, serverInfo json.RawMessage) (json.RawMessage, err
 	if asks && !resultType {
 		return nil, errors.New("a result with inputRequests or requestState has no resultType")
 	}
-	if metaEnd > 0 && len(serverInfo) > 0 { // first, while its place is known
-		meta, bad := membersOf("_meta of the result", b[metaStart:metaEnd], nil, true)
+	if metaEnd > 0 && len(more) > 0 { // first, while its place is known
+		own, bad := membersOf("_meta of the result", b[metaStart:metaEnd], nil, true)
 		if bad != nil {
 			return nil, bad
 		}
-		if _, ok := meta[mcp.MetaKeyServerInfo]; !ok {
-			with := addMember(b[metaStart:metaEnd], mcp.MetaKeyServerInfo, serverInfo)
-			b = slices.Concat(b[:metaStart], with, b[metaEnd:])
-		}
+		b = slices.Concat(b[:metaStart], addMeta(b[metaStart:metaEnd], own, more), b[metaEnd:])
 	}
 	if !resultType {
 		b = addMember(b, "resultType", []byte(`"complete"`))
 	}
-	if metaEnd == 0 && len(serverInfo) > 0 {
-		b = addMember(b, "_meta", addMember([]byte("{}"), mcp.MetaKeyServerInfo, serverInfo))
+	if metaEnd == 0 && len(more) > 0 {
+		b = addMember(b, "_meta", addMeta([]byte("{}"), nil, more))
 	}
 	return b, nil
+}
+
+// addMeta adds to a _meta the members that it does not have.
+func addMeta(meta []byte, own map[string]json.RawMessage, more []MetaMember) []byte {
+	for _, m := range more {
+		if _, ok := own[m.Name]; !ok {
+			meta = addMember(meta, m.Name, m.Value)
+		}
+	}
+	return meta
 }
 
 // resultMembers are the members of a result that mean something here.

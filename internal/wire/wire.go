@@ -141,8 +141,14 @@ func (r *Request) Header() http.Header {
 // has resultType; the wire adds _meta serverInfo if it is absent.
 type Response struct {
 	Result any
-	// ServerInfo is that serverInfo; nil: the transport's options say.
-	ServerInfo json.RawMessage
+	// Meta are members that its _meta gets, those apart that it has.
+	Meta []MetaMember
+}
+
+// A MetaMember is one member of a _meta.
+type MetaMember struct {
+	Name  string
+	Value json.RawMessage
 }
 
 // An Error is a JSON-RPC error. Status is the HTTP status it travels with; zero

@@ -31,6 +31,9 @@ type Options struct {
 	Now func() time.Time
 	// Log gets migrations and faults, never what is stored; nil: nothing.
 	Log *slog.Logger
+	// Batched is called after each write with how many changes it made durable
+	// together. It must not block. Nil: not called.
+	Batched func(changes int)
 }
 
 // readers is how many reads go on at a time; more wait.
@@ -38,9 +41,10 @@ const readers = 4
 
 // A Store is an open file. It implements [store.Store].
 type Store struct {
-	now  func() time.Time
-	log  *slog.Logger
-	path string
+	now     func() time.Time
+	log     *slog.Logger
+	batched func(changes int)
+	path    string
 
 	lock  *os.File // held until all else is closed
 	write *sql.DB  // one connection, which is the writer's
@@ -69,8 +73,11 @@ var _ store.Store = (*Store)(nil)
 // that say what to do, such as about a file that others can read.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{
-		now: o.Now, log: o.Log,
+		now: o.Now, log: o.Log, batched: o.Batched,
 		jobs: make(chan *job), closing: make(chan struct{}), stopped: make(chan struct{}),
+	}
+	if s.batched == nil {
+		s.batched = func(int) {}
 	}
 	if s.now == nil {
 		s.now = time.Now

@@ -84,6 +84,7 @@ func (w *writer) gather(first *job) []*job {
 func (w *writer) run(batch []*job) {
 	results, err := w.commit(batch)
 	if err == nil {
+		w.s.batched(len(batch))
 		for i, j := range batch {
 			j.done <- results[i]
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.opentelemetry.io/otel/metric"
 
 	"github.com/tallystick/tallystick"
 	"github.com/tallystick/tallystick/embedded"
@@ -24,6 +25,9 @@ type Options struct {
 	Data string // folder for all that survives a restart; made if need be
 	Addr string // to listen on; loopback only, since there is no TLS
 	Log  *slog.Logger
+	// Metrics are served as Prometheus text on /metrics, to everybody who
+	// reaches the address.
+	Metrics bool
 	// Ready is called with the desk's address once it answers.
 	Ready func(url string)
 }
@@ -44,7 +48,14 @@ func Serve(ctx context.Context, o Options) (err error) {
 	}
 	defer l.Close()
 	url := "http://" + l.Addr().String()
-	d, err := open(o, url)
+	var provider metric.MeterProvider
+	var page http.Handler
+	if o.Metrics {
+		if provider, page, err = metrics(); err != nil {
+			return err
+		}
+	}
+	d, err := open(o, url, provider)
 	if err != nil {
 		return err
 	}
@@ -53,6 +64,9 @@ func Serve(ctx context.Context, o Options) (err error) {
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", auth.RequireBearerToken(d.people.verify, nil)(d.srv.Handler(nil)))
 	d.addApprovals(mux)
+	if page != nil {
+		mux.Handle("GET /metrics", page)
+	}
 	web := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn)}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -91,7 +105,7 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 	return (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 }
 
-func open(o Options, url string) (*desk, error) {
+func open(o Options, url string, provider metric.MeterProvider) (*desk, error) {
 	if err := os.MkdirAll(o.Data, 0o700); err != nil {
 		return nil, err
 	}
@@ -110,6 +124,8 @@ func open(o Options, url string) (*desk, error) {
 		AnswerAt:  func(string, tallystick.Waiting) string { return url + "/" },
 		Node:      "desk",
 		Log:       o.Log,
+
+		MeterProvider: provider,
 		// Short, so that a reader does not wait: a newcomer's patience is not a
 		// client's.
 		Limits: tallystick.Limits{InlineWait: time.Second, Drain: 5 * time.Second},
