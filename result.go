@@ -164,6 +164,9 @@ func (s *Server) endOf(f *feature, p produced, call string) engine.End {
 		if jsontext.Value(je.Data).IsValid() { // what cannot be sent would make the task unreadable
 			e.Data = je.Data
 		}
+		if e.Code == wire.CodeMissingCapability && !requires(e.Data) { // which this error has to say
+			e.Data = []byte(`{"requiredCapabilities":{}}`)
+		}
 		return engine.End{Error: e}
 	}
 	name := outcome(p.err)
@@ -177,6 +180,14 @@ func (s *Server) endOf(f *feature, p produced, call string) engine.End {
 		return engine.End{Error: &record.Error{Code: wire.CodeInternal, Message: "internal error", Data: data}}
 	}
 	return engine.End{Error: &record.Error{Code: outcomeCode(name), Message: p.err.Error(), Outcome: name}}
+}
+
+// requires reports whether an error's data names required capabilities.
+func requires(data []byte) bool {
+	var d struct {
+		Required map[string]json.RawMessage `json:"requiredCapabilities"`
+	}
+	return json.Unmarshal(data, &d) == nil && d.Required != nil
 }
 
 // progress passes reports on as progress notifications, if the request wants

@@ -3,6 +3,7 @@ package tallystick_test
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -299,5 +300,44 @@ func TestTimesOfATaskChangeAndStayPositive(t *testing.T) {
 	end := ann.await(id, status("cancelled"))
 	if ttl := number(end, "ttlMs"); ttl < (2*time.Hour + 22*time.Minute).Milliseconds() {
 		t.Errorf("once it has ended: %s", end.raw)
+	}
+}
+
+// A handler's own -32021 says which capabilities it means, even if the handler
+// does not.
+func TestAHandlersMissingCapabilityErrorHasItsData(t *testing.T) {
+	d := newDesk(t, setup{tools: func(d *desk) {
+		tallystick.AddTool(d.srv, &mcp.Tool{Name: "needy"}, nil, func(context.Context, *tallystick.Call, struct{}) (*mcp.CallToolResult, any, error) {
+			return nil, nil, &jsonrpc.Error{Code: -32021, Message: "more is needed", Data: json.RawMessage(`{"requiredCapabilities":null}`)}
+		})
+	}})
+	r := d.as("ann/acme", capsNone).call("needy", nil)
+	if _, ok := r.err.Data["requiredCapabilities"].(map[string]any); r.status != 400 || !ok {
+		t.Errorf("%d %s", r.status, r.raw)
+	}
+}
+
+// A header of earlier revisions changes nothing, also for what the SDK serves.
+func TestALastEventIDIsOfNoAccount(t *testing.T) {
+	d := newDesk(t, setup{tools: jobs("job")})
+	body := `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`
+	req, err := http.NewRequest("POST", d.url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, v := range map[string]string{
+		"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": "Bearer ann/acme",
+		"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list", "Last-Event-ID": "7",
+	} {
+		req.Header.Set(k, v)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != 200 || !strings.Contains(string(raw), `"job"`) {
+		t.Errorf("%d %s %v", resp.StatusCode, raw, err)
 	}
 }

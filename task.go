@@ -39,9 +39,13 @@ type taskError struct {
 // taskOf is a call as a task, without what only tasks/get shows. Between two
 // commits the run of this process knows how far it is.
 func (s *Server) taskOf(c *record.Call, now time.Time) task {
+	updated := c.UpdatedAt
+	if updated.Before(c.CreatedAt) { // the store's clock was set back
+		updated = c.CreatedAt
+	}
 	t := task{
 		TaskID: c.ID, Status: "working",
-		CreatedAt: stamp(c.CreatedAt), LastUpdatedAt: stamp(c.UpdatedAt), TTLMs: max(c.TTL().Milliseconds(), 1),
+		CreatedAt: stamp(c.CreatedAt), LastUpdatedAt: stamp(updated), TTLMs: max(c.TTL().Milliseconds(), 1),
 	}
 	if c.State != record.Ended { // a run that has ended it lives on for a moment
 		if run := s.engine.Live(c.ID); run != nil {

@@ -88,9 +88,10 @@ func (h *HTTP) checkCall(header http.Header, m message, p params) (*Request, *Er
 // forward gives a checked modern request to the SDK.
 func (h *HTTP) forward(ctx context.Context, w http.ResponseWriter, r *http.Request, body []byte, m message, p params) {
 	r = withBody(r, ctx, h.ids.in(body, m, p))
+	r.Header = r.Header.Clone()
+	r.Header.Del("Last-Event-ID") // of earlier revisions; the SDK would answer it in plain text
 	// The SDK compares names as they are; ours have been compared decoded.
 	if name, err := p.name(m.Method); err == nil && name != "" {
-		r.Header = r.Header.Clone()
 		r.Header.Set(headerName, name)
 	}
 	h.modern.ServeHTTP(&sdkWriter{ResponseWriter: w, ids: h.ids}, r)
