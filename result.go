@@ -164,8 +164,8 @@ func (s *Server) endOf(f *feature, p produced, call string) engine.End {
 		if jsontext.Value(je.Data).IsValid() { // what cannot be sent would make the task unreadable
 			e.Data = je.Data
 		}
-		if e.Code == wire.CodeMissingCapability && !requires(e.Data) { // which this error has to say
-			e.Data = []byte(`{"requiredCapabilities":{}}`)
+		if e.Code == wire.CodeMissingCapability && !requires(e.Data) {
+			e.Code = wire.CodeInternal // that error has to say which capability
 		}
 		return engine.End{Error: e}
 	}
@@ -187,7 +187,7 @@ func requires(data []byte) bool {
 	var d struct {
 		Required map[string]json.RawMessage `json:"requiredCapabilities"`
 	}
-	return json.Unmarshal(data, &d) == nil && d.Required != nil
+	return json.Unmarshal(data, &d) == nil && len(d.Required) > 0
 }
 
 // progress passes reports on as progress notifications, if the request wants

@@ -303,17 +303,18 @@ func TestTimesOfATaskChangeAndStayPositive(t *testing.T) {
 	}
 }
 
-// A handler's own -32021 says which capabilities it means, even if the handler
-// does not.
-func TestAHandlersMissingCapabilityErrorHasItsData(t *testing.T) {
-	d := newDesk(t, setup{tools: func(d *desk) {
-		tallystick.AddTool(d.srv, &mcp.Tool{Name: "needy"}, nil, func(context.Context, *tallystick.Call, struct{}) (*mcp.CallToolResult, any, error) {
-			return nil, nil, &jsonrpc.Error{Code: -32021, Message: "more is needed", Data: json.RawMessage(`{"requiredCapabilities":null}`)}
-		})
-	}})
-	r := d.as("ann/acme", capsNone).call("needy", nil)
-	if _, ok := r.err.Data["requiredCapabilities"].(map[string]any); r.status != 400 || !ok {
-		t.Errorf("%d %s", r.status, r.raw)
+// A handler's own -32021 must say which capability is missing: what does not is
+// another error.
+func TestAHandlersMissingCapabilityErrorSaysWhich(t *testing.T) {
+	for data, want := range map[string]int{`{"requiredCapabilities":null}`: -32603, `{"requiredCapabilities":{}}`: -32603, `{"requiredCapabilities":{"roots":{}}}`: -32021, `7`: -32603} {
+		d := newDesk(t, setup{tools: func(d *desk) {
+			tallystick.AddTool(d.srv, &mcp.Tool{Name: "needy"}, nil, func(context.Context, *tallystick.Call, struct{}) (*mcp.CallToolResult, any, error) {
+				return nil, nil, &jsonrpc.Error{Code: -32021, Message: "more is needed", Data: json.RawMessage(data)}
+			})
+		}})
+		if r := d.as("ann/acme", capsNone).call("needy", nil); r.err.Code != want || r.err.Message != "more is needed" {
+			t.Errorf("%s: %d %s", data, r.status, r.raw)
+		}
 	}
 }
 
