@@ -306,7 +306,7 @@ func TestTimesOfATaskChangeAndStayPositive(t *testing.T) {
 // A handler's own -32021 must say which capability is missing: what does not is
 // another error.
 func TestAHandlersMissingCapabilityErrorSaysWhich(t *testing.T) {
-	for data, want := range map[string]int{`{"requiredCapabilities":null}`: -32603, `{"requiredCapabilities":{}}`: -32603, `{"requiredCapabilities":{"roots":{}}}`: -32021, `{}`: -32603} {
+	for data, want := range map[string]int{`{"requiredCapabilities":null}`: -32603, `{"requiredCapabilities":{}}`: -32603, `{"requiredCapabilities":{"roots":{}}}`: -32021, `{"why":"it is"}`: -32603} {
 		d := newDesk(t, setup{tools: func(d *desk) {
 			tallystick.AddTool(d.srv, &mcp.Tool{Name: "needy"}, nil, func(context.Context, *tallystick.Call, struct{}) (*mcp.CallToolResult, any, error) {
 				return nil, nil, &jsonrpc.Error{Code: -32021, Message: "more is needed", Data: json.RawMessage(data)}
