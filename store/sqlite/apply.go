@@ -18,19 +18,25 @@ func (s *Store) Commit(ctx context.Context, c record.Change) error {
 	if err != nil {
 		return err
 	}
-	return s.submit(ctx, p.Size, func(w *writer) error { return w.apply(p) })
+	var kept *record.Call
+	if c.After != nil && p.Size <= maxRecentCall {
+		kept = row.Copy(c.After)
+	}
+	return s.queue(ctx, &job{size: p.Size, tidy: true, do: func(w *writer) error { return w.apply(p, kept) }})
 }
 
 // found is what call_find says of a call before a change.
 type found struct {
 	n, version, epoch, until int64
+	state, holder            string // holder as row.Text
 	live                     bool
 	tenant                   string // as row.Text
 }
 
-// apply makes a change, all conditions first.
-func (w *writer) apply(p *row.Change) error {
-	old, err := w.find(p.ID)
+// apply makes a change, all conditions first: what it refuses has changed
+// nothing. kept is the call as it will be, if it is to be kept in memory.
+func (w *writer) apply(p *row.Change, kept *record.Call) error {
+	old, err := w.find(p)
 	if err != nil {
 		return err
 	}
@@ -40,11 +46,13 @@ func (w *writer) apply(p *row.Change) error {
 	}
 	switch {
 	case p.After != nil && old == nil:
-		err = w.insert(p)
+		err = w.insert(p, kept)
 	case p.After != nil:
-		err = w.update(p, old)
+		err = w.update(p, old, kept)
 	case p.Remove:
-		err = errors.Join(w.do("call_delete", old.n), w.count(old.tenant, old.live, false))
+		err = w.do("call_delete", old.n)
+		w.count(old.tenant, old.live, false)
+		w.changed[p.ID] = nil
 	}
 	if err != nil {
 		return err
@@ -53,22 +61,36 @@ func (w *writer) apply(p *row.Change) error {
 		return err
 	}
 	for i, e := range p.Audit {
-		if err := w.do("audit_insert", row.Text(e.Call), row.Text(e.Tenant), row.Nanos(e.At), p.Entries[i]); err != nil {
-			return err
-		}
+		w.audits = append(w.audits, row.Text(e.Call), row.Text(e.Tenant), row.Nanos(e.At), p.Entries[i])
 	}
 	return nil
 }
 
-// find returns nil for a call that does not exist.
-func (w *writer) find(id string) (*found, error) {
+// find returns nil for a call that does not exist, and for one that must not:
+// then insert finds out.
+func (w *writer) find(p *row.Change) (*found, error) {
+	if p.After != nil && p.Version == 0 {
+		return nil, nil
+	}
+	s, ok := w.changed[p.ID]
+	if !ok {
+		s, _ = w.s.recent.find(p.ID)
+	}
+	if s != nil && s.row.n != 0 && !w.blind {
+		return &s.row, nil
+	}
+	return w.look(p.ID)
+}
+
+// look asks the file for a call.
+func (w *writer) look(id string) (*found, error) {
 	if id == "" {
 		return nil, nil
 	}
 	var f found
 	var until sql.NullInt64
 	err := w.stmt["call_find"].QueryRowContext(context.Background(), row.Text(id)).
-		Scan(&f.n, &f.version, &f.epoch, &until, &f.live, &f.tenant)
+		Scan(&f.n, &f.version, &f.epoch, &f.state, &f.holder, &until, &f.live, &f.tenant)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
@@ -105,64 +127,87 @@ func (w *writer) check(p *row.Change, old *found, now int64) error {
 	}
 	// Last, since a repeated idempotency key is a conflict also for a tenant
 	// who has no room for another call.
-	var live int
-	err := w.stmt["tenant_live"].QueryRowContext(context.Background(), row.Text(p.After.Owner.Tenant)).Scan(&live)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+	live, err := w.live(row.Text(p.After.Owner.Tenant))
+	if err != nil {
 		return err
 	}
 	if old == nil || !old.live {
 		live++
 	}
-	if live > p.MaxLive {
-		return store.ErrQuota
+	if live <= p.MaxLive {
+		return nil
 	}
+	if old == nil { // or find has left it to insert
+		switch there, err := w.look(p.ID); {
+		case err != nil:
+			return err
+		case there != nil:
+			return store.ErrConflict
+		}
+	}
+	return store.ErrQuota
+}
+
+func (w *writer) insert(p *row.Change, kept *record.Call) error {
+	a := p.After
+	f := found{
+		version: p.Version + 1, epoch: a.Epoch, until: row.Nanos(a.Lease.Until), state: string(a.State),
+		holder: row.Text(a.Lease.Holder), live: p.Live, tenant: row.Text(a.Owner.Tenant),
+	}
+	r, err := w.stmt["call_insert"].ExecContext(context.Background(),
+		row.Text(a.ID), f.tenant, row.Nanos(a.CreatedAt), f.state, p.Open, p.Live, f.version, f.epoch,
+		f.holder, orNull(f.until), orNull(p.Due), p.Doc)
+	if err != nil {
+		return err
+	}
+	if n, err := r.RowsAffected(); err != nil || n == 0 {
+		return errors.Join(err, store.ErrConflict)
+	}
+	if f.n, err = r.LastInsertId(); err != nil { // calls.n
+		return err
+	}
+	if err := w.do("payload_insert", f.n, bytesOrNull(a.Result), bytesOrNull(a.Args)); err != nil {
+		return err
+	}
+	w.count(f.tenant, false, p.Live)
+	w.keep(p, f, kept)
 	return nil
 }
 
-func (w *writer) insert(p *row.Change) error {
+func (w *writer) update(p *row.Change, old *found, kept *record.Call) error {
 	a := p.After
-	tenant := row.Text(a.Owner.Tenant)
-	r, err := w.stmt["call_insert"].ExecContext(context.Background(),
-		row.Text(a.ID), tenant, row.Nanos(a.CreatedAt), string(a.State), p.Open, p.Live, p.Version+1, a.Epoch,
-		row.Text(a.Lease.Holder), orNull(row.Nanos(a.Lease.Until)), orNull(p.Due), p.Doc)
+	f := found{
+		n: old.n, version: p.Version + 1, epoch: a.Epoch, until: row.Nanos(a.Lease.Until), state: string(a.State),
+		holder: row.Text(a.Lease.Holder), live: p.Live, tenant: old.tenant,
+	}
+	err := w.do("call_update", f.n, f.state, p.Open, p.Live, f.version, f.epoch,
+		f.holder, orNull(f.until), orNull(p.Due), p.Doc, row.Nanos(a.CreatedAt))
 	if err != nil {
 		return err
 	}
-	n, err := r.LastInsertId() // calls.n
-	if err != nil {
-		return err
+	if len(a.Result) > 0 || !old.live { // only what has ended can have one already
+		if err := w.do("payload_result", f.n, bytesOrNull(a.Result)); err != nil {
+			return err
+		}
 	}
-	if err := w.do("payload_insert", n, bytesOrNull(a.Result), bytesOrNull(a.Args)); err != nil {
-		return err
+	if running := string(record.Running); old.state == running && f.state == running && old.epoch == f.epoch {
+		f.holder, f.until = old.holder, old.until // as call_update leaves them
 	}
-	return w.count(tenant, false, p.Live)
+	w.count(old.tenant, old.live, p.Live)
+	w.keep(p, f, kept)
+	return nil
 }
 
-func (w *writer) update(p *row.Change, old *found) error {
-	a := p.After
-	err := w.do("call_update", old.n, string(a.State), p.Open, p.Live, p.Version+1, a.Epoch,
-		row.Text(a.Lease.Holder), orNull(row.Nanos(a.Lease.Until)), orNull(p.Due), p.Doc, row.Nanos(a.CreatedAt))
-	if err != nil {
-		return err
+// keep notes what the batch has made of a call.
+func (w *writer) keep(p *row.Change, f found, kept *record.Call) {
+	w.changed[p.ID] = nil
+	holder, err := row.Untext(f.holder)
+	if kept == nil || err != nil {
+		return
 	}
-	if err := w.do("payload_result", old.n, bytesOrNull(a.Result)); err != nil {
-		return err
-	}
-	return w.count(old.tenant, old.live, p.Live)
-}
-
-// count keeps the tenant's number of live calls.
-func (w *writer) count(tenant string, before, after bool) error {
-	switch {
-	case before == after:
-		return nil
-	case after:
-		return w.do("tenant_add", tenant, 1)
-	}
-	if err := w.do("tenant_add", tenant, -1); err != nil {
-		return err
-	}
-	return w.do("tenant_drop", tenant)
+	call := *kept // it may be done again, and kept is read only
+	row.Restore(&call, f.version, holder, f.until)
+	w.changed[p.ID] = &stored{call: &call, row: f, size: p.Size}
 }
 
 func (w *writer) marks(p *row.Change) error {
@@ -189,7 +234,7 @@ func (s *Store) Renew(ctx context.Context, holder string, leases []store.LeaseRe
 		return nil, ctx.Err()
 	}
 	var renewed []store.LeaseRef
-	err := s.submit(ctx, 64*len(leases), func(w *writer) error {
+	err := s.queue(ctx, &job{size: 64 * len(leases), tidy: true, do: func(w *writer) error {
 		renewed = nil // it may be done again
 		now := row.Nanos(s.now())
 		for _, l := range leases {
@@ -199,10 +244,11 @@ func (s *Store) Renew(ctx context.Context, holder string, leases []store.LeaseRe
 			}
 			if n > 0 {
 				renewed = append(renewed, l)
+				w.changed[l.Call] = nil
 			}
 		}
 		return nil
-	})
+	}})
 	if err != nil {
 		return nil, err
 	}
@@ -230,10 +276,10 @@ func (s *Store) Purge(ctx context.Context, now time.Time, limit int) (int, error
 		return 0, err
 	}
 	var purged int64
-	err = s.submit(ctx, 0, func(w *writer) (err error) {
+	err = s.queue(ctx, &job{tidy: true, do: func(w *writer) (err error) {
 		purged, err = w.affected("marks_purge", row.Nanos(now), limit)
 		return err
-	})
+	}})
 	if err != nil {
 		return 0, err
 	}

@@ -82,19 +82,20 @@ func (k *columns) call(id string) (*record.Call, error) {
 // Load implements [store.Store].
 func (s *Store) Load(ctx context.Context, id string) (*record.Call, error) {
 	var c *record.Call
-	key := row.Text(id)
-	err := s.read(ctx, func() error {
-		return s.each(ctx, "call_load", []any{key}, func(rows *sql.Rows) (err error) {
-			var k columns
-			var args, result []byte
-			if err := rows.Scan(&k.version, &k.epoch, &k.state, &k.holder, &k.until, &k.doc, &args, &result); err != nil {
-				return err
-			}
-			if c, err = k.call(key); err == nil {
-				c.Args, c.Result = args, result
-			}
+	err := s.read(ctx, func() (err error) {
+		if err := ctx.Err(); err != nil {
 			return err
-		})
+		}
+		recent, commits := s.recent.load(id)
+		if recent != nil {
+			c = recent
+			return nil
+		}
+		size := 0
+		if c, size, err = s.loadFile(ctx, row.Text(id)); c != nil && err == nil {
+			s.recent.read(c, size, commits)
+		}
+		return err
 	})
 	if err == nil && c == nil {
 		err = store.ErrNotFound
@@ -103,6 +104,24 @@ func (s *Store) Load(ctx context.Context, id string) (*record.Call, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// loadFile reads a call from the file, and says how large it is there; nil if
+// it is not there.
+func (s *Store) loadFile(ctx context.Context, key string) (c *record.Call, size int, err error) {
+	err = s.each(ctx, "call_load", []any{key}, func(rows *sql.Rows) (err error) {
+		var k columns
+		var args, result []byte
+		if err := rows.Scan(&k.version, &k.epoch, &k.state, &k.holder, &k.until, &k.doc, &args, &result); err != nil {
+			return err
+		}
+		if c, err = k.call(key); err == nil {
+			c.Args, c.Result = args, result
+			size = len(k.doc) + len(args) + len(result)
+		}
+		return err
+	})
+	return c, size, err
 }
 
 // List implements [store.Store].

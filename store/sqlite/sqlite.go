@@ -52,6 +52,8 @@ type Store struct {
 	reads *sql.DB
 	query map[string]*sql.Stmt // on reads, by name of the file in sql/read
 
+	recent recent
+
 	jobs    chan *job     // unbuffered: whoever could send has been taken into a batch
 	closing chan struct{} // closed by Close: nothing more is taken
 	stopped chan struct{} // closed by the writer, at its end

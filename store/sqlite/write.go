@@ -24,15 +24,22 @@ type job struct {
 	// refusal, and undo it alone; after any other error it may be run again.
 	do   func(w *writer) error
 	done chan error // buffered; gets one value, once the change is durable or not made
+	// tidy: a refusal comes before anything is written, and writer.changed gets
+	// each call that is written.
+	tidy bool
 }
 
 // submit has the writer do a job. If ctx ends before the job was taken into a
 // batch, nothing is changed; after that the caller hears how it ended.
 func (s *Store) submit(ctx context.Context, size int, do func(w *writer) error) error {
+	return s.queue(ctx, &job{size: size, do: do})
+}
+
+func (s *Store) queue(ctx context.Context, j *job) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	j := &job{size: size, do: do, done: make(chan error, 1)}
+	j.done = make(chan error, 1)
 	select {
 	case s.jobs <- j:
 		return <-j.done
@@ -48,6 +55,7 @@ type writer struct {
 	s    *Store
 	conn *sql.Conn
 	stmt map[string]*sql.Stmt // on conn, by name of the file in sql/write
+	pending
 }
 
 // loop takes what waits, and commits it, until the store closes. It never waits
@@ -117,22 +125,39 @@ func (w *writer) commit(batch []*job) ([]error, error) {
 	if err := w.begin(); err != nil {
 		return nil, errors.Join(err, w.rollback())
 	}
+	w.pending = pending{changed: map[string]*stored{}, tenants: map[string]*tenant{}, audits: w.audits[:0]}
 	results := make([]error, len(batch))
 	for i, j := range batch {
 		refused, err := w.attempt(j)
 		if err != nil {
 			return nil, errors.Join(err, w.rollback())
 		}
-		results[i] = refused
+		results[i], w.blind = refused, w.blind || !j.tidy
+	}
+	if err := w.flush(); err != nil {
+		return nil, errors.Join(err, w.rollback())
 	}
 	if err := w.do("commit"); err != nil {
+		w.s.recent.forget()
 		return nil, errors.Join(&commitError{err}, w.rollback())
+	}
+	if w.blind {
+		w.s.recent.forget()
+	} else {
+		w.s.recent.wrote(w.changed)
 	}
 	return results, nil
 }
 
 // attempt does one job. A refusal undoes what the job has done, and only that.
 func (w *writer) attempt(j *job) (refused, err error) {
+	if j.tidy {
+		err := j.do(w)
+		if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrQuota) {
+			return err, nil
+		}
+		return nil, err
+	}
 	if err := w.do("job_begin"); err != nil {
 		return nil, err
 	}

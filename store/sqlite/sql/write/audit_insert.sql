@@ -1,2 +1,2 @@
--- Last in its change, which a conflict has not ended by then.
+-- At the end of a batch, whose changes are all made by then.
 INSERT INTO audit (call, tenant, at, doc) VALUES (?1, ?2, ?3, ?4)

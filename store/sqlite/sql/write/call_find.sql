@@ -1,3 +1,3 @@
 -- What a change is checked against. Under the writer's lock, so that nothing
 -- comes between the check and the write.
-SELECT n, version, epoch, lease_until, live, tenant FROM calls WHERE id = ?1
+SELECT n, version, epoch, state, holder, lease_until, live, tenant FROM calls WHERE id = ?1
