@@ -145,7 +145,8 @@ func TestListensOverOneConnectionAreToldApart(t *testing.T) {
 	e.goodbye("shutting down")
 }
 
-// What the SDK tells of is still told, in the same listen, on every transport.
+// case S96: what the SDK tells of is still told, in the same listen, on every
+// transport, though its own filter has no place for tasks.
 func TestOtherFiltersAreServedBesideTasks(t *testing.T) {
 	for _, way := range []string{"http", "memory"} {
 		t.Run(way, func(t *testing.T) {

@@ -231,7 +231,8 @@ func TestARetryBecomesATask(t *testing.T) {
 	}
 }
 
-// Once it is a task, only tasks/cancel stops it, and not the client's leaving.
+// case S73: once it is a task, only tasks/cancel stops it, and not the client's
+// leaving.
 func TestAPromotedCallOutlivesItsRequest(t *testing.T) {
 	l := newLate(20 * time.Millisecond)
 	d := newDesk(t, setup{tools: func(d *desk) { l.add(d.srv) }})
@@ -253,7 +254,7 @@ func TestAPromotedCallOutlivesItsRequest(t *testing.T) {
 	}
 }
 
-// The same key again while it runs, and afterwards, is the same task.
+// case S98: the same key again, while it runs and afterwards, is the same task.
 func TestAKeyFindsThePromotedCall(t *testing.T) {
 	l := newLate(50 * time.Millisecond)
 	d := newDesk(t, setup{tools: func(d *desk) { l.add(d.srv) }})
