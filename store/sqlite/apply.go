@@ -18,11 +18,7 @@ func (s *Store) Commit(ctx context.Context, c record.Change) error {
 	if err != nil {
 		return err
 	}
-	var kept *record.Call
-	if c.After != nil && p.Size <= maxRecentCall {
-		kept = row.Copy(c.After)
-	}
-	return s.queue(ctx, &job{size: p.Size, tidy: true, do: func(w *writer) error { return w.apply(p, kept) }})
+	return s.queue(ctx, &job{size: p.Size, tidy: true, do: func(w *writer) error { return w.apply(p) }})
 }
 
 // found is what call_find says of a call before a change.
@@ -34,8 +30,8 @@ type found struct {
 }
 
 // apply makes a change, all conditions first: what it refuses has changed
-// nothing. kept is the call as it will be, if it is to be kept in memory.
-func (w *writer) apply(p *row.Change, kept *record.Call) error {
+// nothing.
+func (w *writer) apply(p *row.Change) error {
 	old, err := w.find(p)
 	if err != nil {
 		return err
@@ -46,9 +42,9 @@ func (w *writer) apply(p *row.Change, kept *record.Call) error {
 	}
 	switch {
 	case p.After != nil && old == nil:
-		err = w.insert(p, kept)
+		err = w.insert(p)
 	case p.After != nil:
-		err = w.update(p, old, kept)
+		err = w.update(p, old)
 	case p.Remove:
 		err = w.do("call_delete", old.n)
 		w.count(old.tenant, old.live, false)
@@ -148,7 +144,7 @@ func (w *writer) check(p *row.Change, old *found, now int64) error {
 	return store.ErrQuota
 }
 
-func (w *writer) insert(p *row.Change, kept *record.Call) error {
+func (w *writer) insert(p *row.Change) error {
 	a := p.After
 	f := found{
 		version: p.Version + 1, epoch: a.Epoch, until: row.Nanos(a.Lease.Until), state: string(a.State),
@@ -170,11 +166,11 @@ func (w *writer) insert(p *row.Change, kept *record.Call) error {
 		return err
 	}
 	w.count(f.tenant, false, p.Live)
-	w.keep(p, f, kept)
+	w.keep(p, f)
 	return nil
 }
 
-func (w *writer) update(p *row.Change, old *found, kept *record.Call) error {
+func (w *writer) update(p *row.Change, old *found) error {
 	a := p.After
 	f := found{
 		n: old.n, version: p.Version + 1, epoch: a.Epoch, until: row.Nanos(a.Lease.Until), state: string(a.State),
@@ -194,18 +190,18 @@ func (w *writer) update(p *row.Change, old *found, kept *record.Call) error {
 		f.holder, f.until = old.holder, old.until // as call_update leaves them
 	}
 	w.count(old.tenant, old.live, p.Live)
-	w.keep(p, f, kept)
+	w.keep(p, f)
 	return nil
 }
 
 // keep notes what the batch has made of a call.
-func (w *writer) keep(p *row.Change, f found, kept *record.Call) {
+func (w *writer) keep(p *row.Change, f found) {
 	w.changed[p.ID] = nil
 	holder, err := row.Untext(f.holder)
-	if kept == nil || err != nil {
+	if p.Size > maxRecentCall || err != nil {
 		return
 	}
-	call := *kept // it may be done again, and kept is read only
+	call := *p.Kept // which the change may need again
 	row.Restore(&call, f.version, holder, f.until)
 	w.changed[p.ID] = &stored{call: &call, row: f, size: p.Size}
 }

@@ -11,10 +11,11 @@ import (
 // wants it, so that the one that writes only writes.
 type Change struct {
 	record.Change
-	Doc     []byte // of After
-	Due     int64  // of After, as [Nanos]
-	Open    int    // open questions and held effects of After
-	Live    bool   // After has not ended
+	Kept    *record.Call // After as it will be read back
+	Doc     []byte       // of After
+	Due     int64        // of After, as [Nanos]
+	Open    int          // open questions and held effects of After
+	Live    bool         // After has not ended
 	Entries [][]byte
 	Owners  [][]byte // of Marks that are set, by index
 	Size    int      // bytes to be written, roughly
@@ -28,7 +29,8 @@ func Pack(c record.Change) (*Change, error) {
 		return nil, err
 	}
 	if a := c.After; a != nil {
-		doc, err := EncodeCall(a)
+		p.Kept = Copy(a)
+		doc, err := encode(p.Kept)
 		if err != nil {
 			return nil, fmt.Errorf("encoding call: %w", err)
 		}

@@ -11,15 +11,11 @@ import (
 // with c, its times are in UTC, and empty slices are nil.
 func Copy(c *record.Call) *record.Call {
 	d := *c
-	d.Lease.Until = d.Lease.Until.UTC()
 	d.Roles, d.Scopes, d.Kinds = list(c.Roles), list(c.Scopes), list(c.Kinds)
 	d.Args, d.Result = data(c.Args), data(c.Result)
-	d.CreatedAt, d.UpdatedAt, d.Deadline = c.CreatedAt.UTC(), c.UpdatedAt.UTC(), c.Deadline.UTC()
-	d.EndedAt, d.CancelledAt = c.EndedAt.UTC(), c.CancelledAt.UTC()
 	d.Rounds = list(c.Rounds)
 	for i := range d.Rounds {
-		r := &d.Rounds[i]
-		r.TakenAt, r.Asked = r.TakenAt.UTC(), list(r.Asked)
+		d.Rounds[i].Asked = list(d.Rounds[i].Asked)
 	}
 	d.Questions = list(c.Questions)
 	for i := range d.Questions {
@@ -38,27 +34,51 @@ func Copy(c *record.Call) *record.Call {
 		e.Data = data(e.Data)
 		d.Error = &e
 	}
+	utc(&d)
 	return &d
 }
 
 func copyQuestion(q *record.Question) {
 	q.Request, q.Facts = data(q.Request), data(q.Facts)
 	q.Who.Roles, q.Who.Subjects = list(q.Who.Roles), list(q.Who.Subjects)
-	q.AskedAt, q.Expires, q.Within = q.AskedAt.UTC(), q.Expires.UTC(), 0
+	q.Within = 0 // never stored
 	q.Answers = list(q.Answers)
 	for i := range q.Answers {
 		a := &q.Answers[i]
-		a.By.Roles, a.At, a.Value = list(a.By.Roles), a.At.UTC(), data(a.Value)
+		a.By.Roles, a.Value = list(a.By.Roles), data(a.Value)
 	}
 }
 
 func copyEffect(f *record.Effect) {
-	f.StartedAt, f.EndedAt = f.StartedAt.UTC(), f.EndedAt.UTC()
 	f.Result, f.Relied = data(f.Result), list(f.Relied)
 	f.Evidence = list(f.Evidence)
 	for i := range f.Evidence {
 		e := &f.Evidence[i]
-		e.By.Roles, e.At, e.Result = list(e.By.Roles), e.At.UTC(), data(e.Result)
+		e.By.Roles, e.Result = list(e.By.Roles), data(e.Result)
+	}
+}
+
+// utc puts all times of c into UTC, in place.
+func utc(c *record.Call) {
+	c.Lease.Until = c.Lease.Until.UTC()
+	c.CreatedAt, c.UpdatedAt, c.Deadline = c.CreatedAt.UTC(), c.UpdatedAt.UTC(), c.Deadline.UTC()
+	c.EndedAt, c.CancelledAt = c.EndedAt.UTC(), c.CancelledAt.UTC()
+	for i := range c.Rounds {
+		c.Rounds[i].TakenAt = c.Rounds[i].TakenAt.UTC()
+	}
+	for i := range c.Questions {
+		q := &c.Questions[i]
+		q.AskedAt, q.Expires = q.AskedAt.UTC(), q.Expires.UTC()
+		for j := range q.Answers {
+			q.Answers[j].At = q.Answers[j].At.UTC()
+		}
+	}
+	for i := range c.Effects {
+		f := &c.Effects[i]
+		f.StartedAt, f.EndedAt = f.StartedAt.UTC(), f.EndedAt.UTC()
+		for j := range f.Evidence {
+			f.Evidence[j].At = f.Evidence[j].At.UTC()
+		}
 	}
 }
 

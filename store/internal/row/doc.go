@@ -19,6 +19,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"github.com/tallystick/tallystick/record"
 )
@@ -83,21 +84,42 @@ func readString(d *jsontext.Decoder) (string, error) {
 	return tok.String(), nil
 }
 
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	if err := json.MarshalWrite(&b, v, json.WithMarshalers(marshalers), json.OmitZeroStructFields(true)); err != nil {
-		return nil, hush(err)
-	}
-	if b.Len() > MaxDoc {
-		return nil, fmt.Errorf("%d bytes, more than a row holds (limit: %d)", b.Len(), MaxDoc)
-	}
-	return b.Bytes(), nil
+// plain are the options for what needs none of the functions above, which take
+// most of the time: texts that are their own [Text], and times in UTC.
+var plain = json.JoinOptions(json.OmitZeroStructFields(true), jsonv1.FormatDurationAsNano(true))
+
+// isPlain reports whether a document has no text that [Text] or [Untext] would
+// change.
+func isPlain(doc []byte) bool {
+	return !bytes.Contains(doc, []byte(string(mark))) && !bytes.Contains(doc, []byte(`\u`))
 }
 
-func decode(b []byte, v any) error {
+// encode writes v, whose times are in UTC.
+func encode(v any) ([]byte, error) {
+	doc, err := json.Marshal(v, plain)
+	if err != nil || !isPlain(doc) {
+		doc, err = json.Marshal(v, json.WithMarshalers(marshalers), json.OmitZeroStructFields(true))
+	}
+	if err != nil {
+		return nil, hush(err)
+	}
+	if len(doc) > MaxDoc {
+		return nil, fmt.Errorf("%d bytes, more than a row holds (limit: %d)", len(doc), MaxDoc)
+	}
+	return doc, nil
+}
+
+// decode reads v, whose times may be in other zones if another program has
+// written them.
+func decode[T any](b []byte, v *T) error {
 	if len(b) > MaxDoc {
 		return fmt.Errorf("%d bytes, more than a row holds (limit: %d)", len(b), MaxDoc)
 	}
+	if isPlain(b) && json.Unmarshal(b, v, plain) == nil {
+		return nil
+	}
+	var zero T
+	*v = zero
 	return hush(json.Unmarshal(b, v, json.WithUnmarshalers(unmarshalers)))
 }
 
@@ -118,7 +140,7 @@ func hush(err error) error {
 }
 
 // EncodeCall writes the call without what columns hold.
-func EncodeCall(c *record.Call) ([]byte, error) { return encode(c) }
+func EncodeCall(c *record.Call) ([]byte, error) { return encode(Copy(c)) }
 
 // DecodeCall reverses [EncodeCall]. Any bytes give a call or an error.
 func DecodeCall(doc []byte) (*record.Call, error) {
@@ -126,16 +148,22 @@ func DecodeCall(doc []byte) (*record.Call, error) {
 	if err := decode(doc, &c); err != nil {
 		return nil, err
 	}
+	utc(&c)
 	return &c, nil
 }
 
 // EncodeEntry writes an audit entry.
-func EncodeEntry(e *record.Entry) ([]byte, error) { return encode(e) }
+func EncodeEntry(e *record.Entry) ([]byte, error) {
+	inUTC := *e
+	inUTC.At = e.At.UTC()
+	return encode(&inUTC)
+}
 
 // DecodeEntry reverses [EncodeEntry].
 func DecodeEntry(doc []byte) (record.Entry, error) {
 	var e record.Entry
 	err := decode(doc, &e)
+	e.At = e.At.UTC()
 	return e, err
 }
 
