@@ -38,6 +38,7 @@ var figures = []figure{
 	{"seal", sealing},
 	{"stored", stored},
 	{"waiting", waiting},
+	{"listen", listening},
 	{"kill", killed},
 }
 
@@ -62,12 +63,13 @@ type size struct {
 	few     int           // stored calls to compare with
 	many    int           // stored calls
 	waiting int           // waiting calls
+	changes int           // to tasks that are listened to
 	kills   int
 }
 
 var (
-	full  = size{clients: 32, rounds: 9, length: 2 * time.Second, batch: 4000, few: 1000, many: 1_000_000, waiting: 100_000, kills: 50}
-	quick = size{clients: 4, rounds: 1, length: 30 * time.Millisecond, batch: 20, few: 10, many: 100, waiting: 50, kills: 2}
+	full  = size{clients: 32, rounds: 9, length: 2 * time.Second, batch: 4000, few: 1000, many: 1_000_000, waiting: 100_000, changes: 1600, kills: 50}
+	quick = size{clients: 4, rounds: 1, length: 30 * time.Millisecond, batch: 20, few: 10, many: 100, waiting: 50, changes: 8, kills: 2}
 )
 
 func main() {

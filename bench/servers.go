@@ -121,6 +121,10 @@ func addTools(s *tallystick.Server) {
 	tallystick.AddTool(s, annotated("job", false), &tallystick.ToolOptions{Task: tallystick.TaskRequired}, func(_ context.Context, _ *tallystick.Call, in approveArgs) (*mcp.CallToolResult, receipt, error) {
 		return nil, receipt{"R-" + in.Order}, nil
 	})
+	tallystick.AddTool(s, annotated("ask", false), &tallystick.ToolOptions{Task: tallystick.TaskRequired}, func(_ context.Context, call *tallystick.Call, in approveArgs) (*mcp.CallToolResult, receipt, error) {
+		err := call.Confirm(tallystick.Question{Key: "approve", Message: "Refund " + in.Order + "?"})
+		return nil, receipt{}, err
+	})
 	tallystick.AddTool(s, annotated("long", false), &tallystick.ToolOptions{Task: tallystick.TaskRequired}, func(ctx context.Context, _ *tallystick.Call, in approveArgs) (*mcp.CallToolResult, receipt, error) {
 		fmt.Println("running", in.Order)
 		<-ctx.Done()
