@@ -64,13 +64,16 @@ func (c Claims) check() error {
 	if c.Round < 0 || c.Round > math.MaxInt32 {
 		return fmt.Errorf("seal: round %d is not within 0 and %d", c.Round, math.MaxInt32)
 	}
-	for _, t := range []time.Time{c.Issued, c.Expires, c.Deadline} {
-		if y := t.UTC().Year(); y < 1 || y > 9999 {
-			return fmt.Errorf("seal: year %d of a time is not within 1 and 9999", y)
+	for _, t := range [...]time.Time{c.Issued, c.Expires, c.Deadline} {
+		if s := t.Unix(); s < firstSecond || s > lastSecond {
+			return fmt.Errorf("seal: year %d of a time is not within 1 and 9999", t.UTC().Year())
 		}
 	}
 	return nil
 }
+
+// Of the years 1 to 9999, in seconds since 1970.
+const firstSecond, lastSecond = -62135596800, 253402300799
 
 // size is at least the encoded length, known before anything is copied.
 func (c Claims) size() int {
@@ -79,12 +82,12 @@ func (c Claims) size() int {
 
 func (c Claims) encode() []byte {
 	b := make([]byte, 0, c.size())
-	for _, s := range []string{c.Principal, c.Client, c.Action, c.Call} {
+	for _, s := range [...]string{c.Principal, c.Client, c.Action, c.Call} {
 		b = binary.AppendUvarint(b, uint64(len(s)))
 		b = append(b, s...)
 	}
 	b = binary.AppendUvarint(b, uint64(c.Round))
-	for _, t := range []time.Time{c.Issued, c.Expires, c.Deadline} {
+	for _, t := range [...]time.Time{c.Issued, c.Expires, c.Deadline} {
 		b = binary.AppendVarint(b, t.UnixMilli())
 	}
 	b = binary.AppendUvarint(b, uint64(len(c.Journal)))
@@ -95,11 +98,13 @@ func (c Claims) encode() []byte {
 // part of b.
 func decodeClaims(b []byte) (Claims, error) {
 	d := claimsDecoder{rest: b}
+	var texts [4]string
+	d.texts(b, &texts)
 	c := Claims{
-		Principal: string(d.bytes()),
-		Client:    string(d.bytes()),
-		Action:    string(d.bytes()),
-		Call:      string(d.bytes()),
+		Principal: texts[0],
+		Client:    texts[1],
+		Action:    texts[2],
+		Call:      texts[3],
 		Round:     d.round(),
 		Issued:    d.time(),
 		Expires:   d.time(),
@@ -155,6 +160,19 @@ func (d *claimsDecoder) round() int {
 		return 0
 	}
 	return int(v)
+}
+
+// texts takes the texts, which come first in b, as parts of one string.
+func (d *claimsDecoder) texts(b []byte, texts *[4]string) {
+	var ends, lengths [4]int
+	for i := range texts {
+		lengths[i] = len(d.bytes())
+		ends[i] = len(b) - len(d.rest)
+	}
+	all := string(b[:ends[3]])
+	for i := range texts {
+		texts[i] = all[ends[i]-lengths[i] : ends[i]]
+	}
 }
 
 func (d *claimsDecoder) bytes() []byte {

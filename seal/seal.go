@@ -102,7 +102,11 @@ func (s *Sealer) Seal(c Claims) (string, error) {
 	if s.length(len(sealed)) > s.limit {
 		return "", s.tooLarge()
 	}
-	b := make([]byte, 0, s.length(len(sealed)))
+	var short [512]byte // for most states
+	b := short[:0]
+	if n := s.length(len(sealed)); n > len(short) {
+		b = make([]byte, 0, n)
+	}
 	return string(strict.AppendEncode(append(b, prefix...), sealed)), nil
 }
 
