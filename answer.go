@@ -130,7 +130,7 @@ func formIn(request []byte) (*form, error) {
 	if err := json.Unmarshal(request, &p); err != nil {
 		return nil, err
 	}
-	return parseForm(p.Schema)
+	return askedForms.parse(p.Schema)
 }
 
 // responseOf turns a recorded answer into what Input returns.

@@ -189,6 +189,37 @@ func parseForm(raw []byte) (*form, error) {
 	return &form{schema: raw, resolved: r, props: s.Properties}, nil
 }
 
+// askedForms are the forms of questions that were answered of late: most tools
+// ask with the same schema each time.
+var askedForms formMemory
+
+// formMemory remembers what [parseForm] made of some schemas.
+type formMemory struct {
+	mu    sync.Mutex
+	forms map[string]*form
+}
+
+func (m *formMemory) parse(schema []byte) (*form, error) {
+	const most, longest = 128, 4 << 10
+	m.mu.Lock()
+	f := m.forms[string(schema)]
+	m.mu.Unlock()
+	if f != nil {
+		return f, nil
+	}
+	f, err := parseForm(schema)
+	if err != nil || len(schema) > longest {
+		return f, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.forms == nil || len(m.forms) >= most {
+		m.forms = map[string]*form{}
+	}
+	m.forms[string(schema)] = f
+	return f, nil
+}
+
 // flat checks a property against PrimitiveSchemaDefinition of the protocol.
 func flat(p *jsonschema.Schema) error {
 	if p == nil || len(p.Properties) > 0 || p.Ref != "" || len(p.Types) > 0 || len(p.AllOf) > 0 || p.Not != nil {

@@ -3,6 +3,7 @@ package tallystick
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -119,5 +120,25 @@ func TestAnOutputAloneIsMarshalledAsAResultIs(t *testing.T) {
 		if got := structuredOnly(raw); !bytes.Equal(got, complete(whole)) {
 			t.Errorf("%s\n%s", got, complete(whole))
 		}
+	}
+}
+
+func TestFormsThatAreRememberedAreFew(t *testing.T) {
+	var m formMemory
+	for i := range 1000 {
+		schema := fmt.Appendf(nil, `{"type":"object","properties":{"a%d":{"type":"string"}}}`, i)
+		f, err := m.parse(schema)
+		if err != nil || f.props[fmt.Sprintf("a%d", i)] == nil {
+			t.Fatalf("%s: %v", schema, err)
+		}
+		if again, err := m.parse(bytes.Clone(schema)); err != nil || again != f {
+			t.Fatalf("%s is read again", schema)
+		}
+	}
+	if len(m.forms) > 128 {
+		t.Errorf("%d are remembered", len(m.forms))
+	}
+	if _, err := m.parse([]byte(`{"type":"string"}`)); err == nil {
+		t.Error("what is no form is one")
 	}
 }
