@@ -152,7 +152,7 @@ func serveRole(role, folder string) error {
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", mcp)
 	mux.HandleFunc("/usage", tellUsage)
-	web := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Hour}
+	web := &http.Server{Handler: mux} // no timeouts: connections wait for their turn
 	served := inBackground(func() error { return web.Serve(l) })
 	fmt.Println("listening", l.Addr())
 	_, _ = io.Copy(io.Discard, os.Stdin) // until whoever started this lets go
