@@ -93,17 +93,22 @@ func (b *bench) archive(calls int) (*archive, error) {
 	return &archive{d, make(chan [2]string, 1<<20)}, nil
 }
 
-// contenders get calls at random, make calls, and claim what they have made.
-func (a *archive) contenders(calls int) []contender {
+// contenders get calls at random, some of them spread over all and then any,
+// make calls, and claim what they have made.
+func (a *archive) contenders(calls, some int) []contender {
 	get, approve := getting(a.address), newApprover(a.address)
-	return []contender{
-		{"get", func(length time.Duration) (int, error) {
+	getOne := func(name string, pick func() int) contender {
+		return contender{name, func(length time.Duration) (int, error) {
 			return a.during(length, func(_ int, c *conn) error {
-				c.out = get.fill(c.out, storedID(rand.IntN(calls)))
+				c.out = get.fill(c.out, storedID(pick()))
 				_, err := c.want(c.out, `"taskId":"STOREDCALL`)
 				return err
 			})
-		}, a.cpu},
+		}, a.cpu}
+	}
+	return []contender{
+		getOne("get some", func() int { return rand.IntN(some) * (calls / some) }),
+		getOne("get any", func() int { return rand.IntN(calls) }),
 		{"create", func(length time.Duration) (int, error) {
 			return a.during(length, func(_ int, c *conn) error {
 				order := nextOrder()
@@ -133,7 +138,7 @@ func stored(b *bench) (rows []row, err error) {
 		return nil, err
 	}
 	defer many.close(&err)
-	lots, little := many.contenders(b.size.many), few.contenders(b.size.few)
+	lots, little := many.contenders(b.size.many, b.size.few), few.contenders(b.size.few, b.size.few)
 	var all []contender
 	for i := range lots {
 		all = append(all, lots[i], little[i])
@@ -142,7 +147,8 @@ func stored(b *bench) (rows []row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for i, what := range []string{"`tasks/get`", "create a call that asks", "claim its round, do its effect and end it"} {
+	some := fmt.Sprintf("`tasks/get` of %d calls", b.size.few)
+	for i, what := range []string{some, "`tasks/get` of any call", "create a call that asks", "claim its round, do its effect and end it"} {
 		r := versus(fmt.Sprintf("%s, with %d calls stored, against %d; ratio of times", what, b.size.many, b.size.few), "≤ 1.3", s[2*i], s[2*i+1])
 		r.ratio = fmt.Sprintf("%.2f", s[2*i+1].against(s[2*i]))
 		rows = append(rows, r)
