@@ -114,7 +114,7 @@ func AddTool[In, Out any](s *Server, t *mcp.Tool, opts *ToolOptions, h ToolHandl
 	f.check = func(args json.RawMessage) (error, error) { return checkArguments[In](args, in) }
 	f.run = func(ctx context.Context, c *Call) produced {
 		var input In
-		args, err := in.full(c.journal.Call().Args)
+		args, err := in.checked(c.journal.Call().Args)
 		if err == nil {
 			err = strictDecode(args, &input)
 		}
@@ -243,14 +243,16 @@ func schemaVersion(schema any) string {
 
 // checkArguments validates arguments before any handler sees them.
 func checkArguments[In any](args json.RawMessage, in *valueSchema) (toolErr, err error) {
-	if len(args) > 0 && !(in.plain.accepts(args) && in.plain.closed) { // else no name is there that is not known
+	full, accepted := args, in.plain.accepts(args) && args[0] == '{'
+	if len(args) > 0 && !(accepted && in.plain.closed) { // else no name is there that is not known
 		if err := canon.CheckFold(args, in.known); err != nil {
 			return nil, wire.Errorf(wire.CodeInvalidParams, "arguments: %v", err)
 		}
 	}
-	full, err := in.full(args)
-	if err != nil {
-		return fmt.Errorf("validating \"arguments\": %w", err), nil
+	if !accepted {
+		if full, err = in.full(args); err != nil {
+			return fmt.Errorf("validating \"arguments\": %w", err), nil
+		}
 	}
 	var input In
 	if err := strictDecode(full, &input); err != nil {
@@ -259,14 +261,20 @@ func checkArguments[In any](args json.RawMessage, in *valueSchema) (toolErr, err
 	return nil, nil
 }
 
+// checked is full for arguments that were validated when their call was opened,
+// by a schema of the same version. A plain one has nothing to fill in.
+func (in *valueSchema) checked(args []byte) (json.RawMessage, error) {
+	if in.plain != nil && len(args) > 0 && args[0] == '{' {
+		return args, nil
+	}
+	return in.full(args)
+}
+
 // full returns the arguments with the schema's defaults for what they leave
 // out, validated. What they say stays as they say it, byte for byte.
 func (in *valueSchema) full(args []byte) (json.RawMessage, error) {
 	if len(args) == 0 {
 		args = []byte("{}")
-	}
-	if in.plain.accepts(args) && args[0] == '{' {
-		return args, nil
 	}
 	value := map[string]any{}
 	if err := json.Unmarshal(args, &value); err != nil {
