@@ -15,6 +15,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -64,6 +65,7 @@ func Canonical(raw []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer r.free()
 	b, err := r.value(make([]byte, 0, len(raw)), 0)
 	if err != nil {
 		return nil, err
@@ -74,20 +76,36 @@ func Canonical(raw []byte) ([]byte, error) {
 	return b, nil
 }
 
-type reader struct{ dec *jsontext.Decoder }
+// A reader is used again, with the memory of its decoder.
+type reader struct {
+	dec   *jsontext.Decoder
+	input *bytes.Buffer
+}
 
-func newReader(raw []byte) (reader, error) {
+var readers = sync.Pool{New: func() any { return &reader{new(jsontext.Decoder), new(bytes.Buffer)} }}
+
+func newReader(raw []byte) (*reader, error) {
 	if !utf8.Valid(raw) {
-		return reader{}, ErrUTF8
+		return nil, ErrUTF8
 	}
+	r := readers.Get().(*reader)
+	*r.input = *bytes.NewBuffer(raw)
 	// Duplicates are found here, by sorting, so that there is one check of
 	// them and its error can be told from others.
 	// Of a Buffer the decoder reads the very bytes, without a copy.
-	return reader{jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true))}, nil
+	r.dec.Reset(r.input, jsontext.AllowDuplicateNames(true))
+	return r, nil
+}
+
+// free lets go of what was read.
+func (r *reader) free() {
+	*r.input = bytes.Buffer{}
+	r.dec.Reset(r.input)
+	readers.Put(r)
 }
 
 // token reads the next token. It is good until the next one is read.
-func (r reader) token() (jsontext.Token, error) {
+func (r *reader) token() (jsontext.Token, error) {
 	t, err := r.dec.ReadToken()
 	if err == nil {
 		return t, nil
@@ -97,7 +115,7 @@ func (r reader) token() (jsontext.Token, error) {
 }
 
 // end refuses anything after the value.
-func (r reader) end() error {
+func (r *reader) end() error {
 	if _, err := r.dec.ReadToken(); err != io.EOF {
 		return fmt.Errorf("%w: more after its end, at byte %d", ErrSyntax, r.dec.InputOffset())
 	}
@@ -106,7 +124,7 @@ func (r reader) end() error {
 
 // value appends the canonical form of the next value. It calls itself once for
 // each level of nesting, of which depth are above.
-func (r reader) value(b []byte, depth int) ([]byte, error) {
+func (r *reader) value(b []byte, depth int) ([]byte, error) {
 	t, err := r.token()
 	if err != nil {
 		return nil, err
@@ -133,7 +151,7 @@ func (r reader) value(b []byte, depth int) ([]byte, error) {
 	}
 }
 
-func (r reader) array(b []byte, depth int) ([]byte, error) {
+func (r *reader) array(b []byte, depth int) ([]byte, error) {
 	b = append(b, '[')
 	for first := true; r.dec.PeekKind() != ']'; first = false {
 		if !first {
@@ -156,7 +174,7 @@ type member struct {
 	start, end int
 }
 
-func (r reader) object(b []byte, depth int) ([]byte, error) {
+func (r *reader) object(b []byte, depth int) ([]byte, error) {
 	var members []member
 	begin := len(b)
 	for r.dec.PeekKind() != '}' {

@@ -27,6 +27,7 @@ func CheckFold(raw []byte, known []string) error {
 	if err != nil {
 		return err
 	}
+	defer r.free()
 	for {
 		t, err := r.token()
 		if err != nil {

@@ -51,7 +51,7 @@ func encodeResult(r *Response, serverInfo json.RawMessage) (json.RawMessage, err
 		return nil, err
 	}
 	resultType, asks, metaStart, metaEnd := false, false, 0, 0
-	split(b, resultMembers, func(name string, start, end int) {
+	split(b, resultMembers, func(name string, _ bool, start, end int) {
 		switch name {
 		case "resultType":
 			resultType = true

@@ -143,9 +143,11 @@ func envelope(body []byte, strict bool) (map[string]json.RawMessage, *Error) {
 func splitMembers(object []byte, known []string, folded func(name, known string) *Error) (map[string]json.RawMessage, *Error) {
 	var problem *Error
 	members := make(map[string]json.RawMessage, 4)
-	split(object, known, func(name string, start, end int) {
-		if k := foldsTo(name, known); k != "" {
-			problem = folded(name, k)
+	split(object, known, func(name string, isKnown bool, start, end int) {
+		if !isKnown {
+			if k := foldsTo(name, known); k != "" {
+				problem = folded(name, k)
+			}
 		}
 		members[name] = object[start:end:end]
 	})

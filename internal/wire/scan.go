@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"slices"
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -38,16 +39,16 @@ func wellFormed(b []byte) bool {
 }
 
 // split calls f with each member of an object that is [wellFormed], or a part
-// of such a value: its name, one of known if it equals one, and where its value
+// of such a value: its name, whether that is one of known, and where its value
 // begins and ends in object.
-func split(object []byte, known []string, f func(name string, start, end int)) {
+func split(object []byte, known []string, f func(name string, isKnown bool, start, end int)) {
 	at := skipSpace(object, skipSpace(object, 0)+1) // behind the brace
 	for object[at] == '"' {
 		end := skipString(object, at)
-		name := nameOf(object[at:end], known)
+		name, isKnown := nameOf(object[at:end], known)
 		start := skipSpace(object, skipSpace(object, end)+1) // behind the colon
 		end = skipValue(object, start)
-		f(name, start, end)
+		f(name, isKnown, start, end)
 		if at = skipSpace(object, end); object[at] == ',' {
 			at = skipSpace(object, at+1)
 		}
@@ -55,14 +56,14 @@ func split(object []byte, known []string, f func(name string, start, end int)) {
 }
 
 // nameOf decodes a name without an allocation if it is a known one.
-func nameOf(quoted json.RawMessage, known []string) string {
+func nameOf(quoted json.RawMessage, known []string) (name string, isKnown bool) {
 	for _, k := range known {
 		if string(quoted[1:len(quoted)-1]) == k {
-			return k
+			return k, true
 		}
 	}
-	name, _ := unquote(quoted)
-	return name
+	name, _ = unquote(quoted)
+	return name, slices.Contains(known, name)
 }
 
 func skipSpace(b []byte, at int) int {
