@@ -22,7 +22,9 @@ func ExampleOptions_telemetry() {
 	spans, reader := tracetest.NewSpanRecorder(), sdkmetric.NewManualReader()
 	b := tallysticktest.New(t, func(s *tallystick.Server) {
 		tallystick.AddTool(s, &mcp.Tool{Name: "greet"}, nil,
-			func(context.Context, *tallystick.Call, struct{}) (*mcp.CallToolResult, any, error) { return said("hello"), nil, nil })
+			func(context.Context, *tallystick.Call, struct{}) (*mcp.CallToolResult, any, error) {
+				return said("hello"), nil, nil
+			})
 	}, &tallystick.Options{
 		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)),
 		MeterProvider:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)),

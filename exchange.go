@@ -97,6 +97,7 @@ func (x *exchange) open(ctx context.Context, o record.Opened) (json.RawMessage, 
 	run.AskFirst = asTask && x.f.AskFirst
 	if o.Key != (record.MarkID{}) {
 		if err := run.Keep(ctx); err != nil {
+			run.Close() // the call may have been made all the same
 			return nil, err
 		}
 	}
@@ -234,11 +235,12 @@ func (x *exchange) drive(ctx context.Context, run *engine.Run) (json.RawMessage,
 		defer func() { replies <- r }()
 		r.res, r.err = x.run(context.WithoutCancel(ctx), run, at)
 	})
+	var timer *time.Timer
 	var after <-chan time.Time
 	if x.f.TaskAfter > 0 && x.r.DeclaresTasks() {
-		t := time.NewTimer(x.f.TaskAfter)
-		defer t.Stop()
-		after = t.C
+		timer = time.NewTimer(x.f.TaskAfter)
+		defer timer.Stop()
+		after = timer.C
 	}
 	for {
 		run := at.run.Load()
@@ -251,9 +253,12 @@ func (x *exchange) drive(ctx context.Context, run *engine.Run) (json.RawMessage,
 		case <-run.Announced():
 			return x.status(run.Call())
 		case <-after:
-			if err := run.Announce(context.WithoutCancel(ctx)); err != nil {
-				after = nil
-				x.s.log.Info("a call that was to become a task stays inline", "call", run.Call().ID, "tool", x.f.name, "err", err)
+			if ctx.Err() != nil {
+				continue // nobody would hear of the task
+			}
+			if err := run.Promote(context.WithoutCancel(ctx)); err != nil {
+				x.s.log.Info("a call that was to become a task stays inline for now", "call", run.Call().ID, "tool", x.f.name, "err", err)
+				timer.Reset(max(x.f.TaskAfter, time.Second))
 			}
 		case <-at.moved:
 		case <-ctx.Done():
@@ -306,6 +311,11 @@ func (x *exchange) run(ctx context.Context, run *engine.Run, at *place) (json.Ra
 		case run.HasLeft():
 			return nil, errors.Join(engine.ErrLeft, run.Release(ctx, record.WhyLeft))
 		case run.Call().Task:
+			if end.Pending { // it may have become one after the handler asked
+				if never := x.s.unanswerable(run.Call(), run.Asks()); never != nil {
+					end = *never
+				}
+			}
 			if err := run.Settle(ctx, end); err != nil && !errors.Is(err, engine.ErrLost) {
 				return nil, err
 			}
@@ -407,9 +417,13 @@ func (x *exchange) deliver(ctx context.Context, run *engine.Run) (*engine.Run, j
 	case len(rt.mine) > 0:
 		return x.ask(ctx, run)
 	}
-	c, err := run.Put(ctx, &record.Paused{Background: true})
+	c, err := run.Put(ctx, &record.Paused{Background: true, Task: x.f.Task != TaskForbidden && x.r.DeclaresTasks()})
 	if err != nil {
 		return nil, nil, err
+	}
+	if c.Task {
+		res, err := x.status(c)
+		return nil, res, err
 	}
 	res, err := x.pend(c)
 	return nil, res, err
@@ -463,6 +477,7 @@ func (x *exchange) pend(c *record.Call) (json.RawMessage, error) {
 func (x *exchange) nobody(ctx context.Context, run *engine.Run, q record.Question) (json.RawMessage, error) {
 	name, required := capabilityOf(q.Kind)
 	if run.Forget() {
+		x.ended(record.Failed)
 		return x.missing(name, required)
 	}
 	if _, err := run.Finish(ctx, engine.End{Error: missingError(name, required)}); err != nil {

@@ -22,14 +22,17 @@ type listener struct {
 	r *wire.Request
 	// told is the version of each watched task that the client knows. It is the
 	// request's own: one goroutine sends everything.
-	told map[string]int64
+	told    map[string]int64
+	changed []engine.Seen // not yet told
+	notices []wire.Notice // of the SDK, not yet told
+	by      record.Principal
 }
 
 // Reasons for which a listen ends that its client did not end.
 const (
 	byeShutdown  = "the server is shutting down; listen again"
 	byeToken     = "the token has expired; listen again with another"
-	byeForbidden = "a task may no longer be watched; listen again for the others"
+	byeForbidden = "what it tells of may no longer be watched; listen again for the rest"
 	byeNothing   = "there is nothing to listen for"
 	byeSDK       = "the server has ended the subscription; listen again"
 	byeFailed    = "the server could not go on; listen again"
@@ -37,9 +40,8 @@ const (
 
 // listen serves subscriptions/listen.
 //
-// Order: subscribe, read, acknowledge, send the current state, then changes. A
-// change between subscribing and reading is so sent at most once too often, and
-// never missed.
+// Order: subscribe, read, acknowledge, send the current state, then changes: so
+// that a change between subscribing and reading is not missed.
 func (s *Server) listen(ctx context.Context, r *wire.Request) (json.RawMessage, error) {
 	id, err := s.identify(ctx, r)
 	if err != nil {
@@ -53,7 +55,7 @@ func (s *Server) listen(ctx context.Context, r *wire.Request) (json.RawMessage, 
 		return nil, err
 	}
 	defer leave()
-	l := &listener{s: s, r: r, told: map[string]int64{}}
+	l := &listener{s: s, r: r, told: map[string]int64{}, by: id.principal()}
 	other := s.store.Wake()
 	watch := s.engine.Watch(r.Filter.TaskIDs...)
 	defer watch.Stop()
@@ -136,6 +138,7 @@ func (l *listener) acknowledge(ctx context.Context, honoured map[string]json.Raw
 func (l *listener) follow(ctx context.Context, tasks []*record.Call, watch *engine.Watch, other <-chan struct{}, relay *wire.Relay) (json.RawMessage, error) {
 	for _, c := range tasks {
 		l.told[c.ID] = c.Version - 1
+		l.changed = append(l.changed, engine.Seen{ID: c.ID, Call: c})
 	}
 	var expired <-chan time.Time
 	if t := l.r.Token(); t != nil && !t.Expiration.IsZero() {
@@ -143,39 +146,44 @@ func (l *listener) follow(ctx context.Context, tasks []*record.Call, watch *engi
 		defer timer.Stop()
 		expired = timer.C
 	}
-	changed := tasks
+	more := make(chan struct{})
+	close(more)
 	for {
-		for _, c := range changed {
-			if why, err := l.tell(ctx, c); why != "" || err != nil {
+		// What has changed is told one at a time, and no more is taken before:
+		// where it waits it does not grow.
+		next, changes, notices := more, watch.C, relay.C
+		if len(l.changed) > 0 {
+			changes = nil
+		}
+		if len(l.notices) > 0 {
+			notices = nil
+		}
+		if len(l.changed)+len(l.notices) == 0 {
+			next = nil
+		}
+		select { // an end comes first
+		case <-expired:
+			return l.bye(ctx, byeToken)
+		case <-l.s.stopped:
+			return l.bye(ctx, byeShutdown)
+		case <-ctx.Done():
+			return l.over(ctx, "", context.Cause(ctx))
+		default:
+		}
+		select {
+		case <-next:
+			if why, err := l.tellNext(ctx); why != "" || err != nil {
 				return l.over(ctx, why, err)
 			}
-		}
-		changed = nil
-		select {
-		case <-watch.C:
-			changed = watch.Take()
+		case <-changes:
+			l.changed = watch.Take()
 		case <-other: // another process may have changed them
 			other = l.s.store.Wake()
-			for id := range l.told {
-				c, err := l.s.engine.Load(ctx, id)
-				if errors.Is(err, store.ErrNotFound) {
-					delete(l.told, id) // purged: it was told as ended
-				} else if err != nil {
-					return l.over(ctx, byeFailed, err)
-				} else {
-					changed = append(changed, c)
-				}
+			if err := l.readAgain(ctx); err != nil {
+				return l.over(ctx, byeFailed, err)
 			}
-		case <-relay.C:
-			for _, n := range relay.Take() {
-				params := map[string]any{}
-				for name, v := range n.Params {
-					params[name] = v
-				}
-				if err := l.notify(ctx, n.Method, params); err != nil {
-					return nil, err
-				}
-			}
+		case <-notices:
+			l.notices = relay.Take()
 		case <-relay.Done:
 			return l.over(ctx, byeSDK, nil)
 		case <-expired:
@@ -185,22 +193,63 @@ func (l *listener) follow(ctx context.Context, tasks []*record.Call, watch *engi
 		case <-ctx.Done():
 			return l.over(ctx, "", context.Cause(ctx))
 		}
+		if len(l.told) == 0 && relay.C == nil {
+			return l.bye(ctx, byeNothing)
+		}
 	}
 }
 
-// tell sends one task, as tasks/get would show it now, if the client may still
-// watch it and does not know that version.
-func (l *listener) tell(ctx context.Context, c *record.Call) (bye string, err error) {
-	told, watched := l.told[c.ID]
-	if !watched || c.Version <= told {
+// readAgain looks at all tasks, in a store that others write too.
+func (l *listener) readAgain(ctx context.Context) error {
+	for id := range l.told {
+		c, err := l.s.engine.Load(ctx, id)
+		if errors.Is(err, store.ErrNotFound) {
+			l.changed = append(l.changed, engine.Seen{ID: id})
+		} else if err != nil {
+			return err
+		} else if c.Version > l.told[id] {
+			l.changed = append(l.changed, engine.Seen{ID: id, Call: c})
+		}
+	}
+	return nil
+}
+
+// tellNext tells the client one thing that it does not know, if its sender may
+// still be told.
+func (l *listener) tellNext(ctx context.Context) (bye string, err error) {
+	if len(l.changed) == 0 {
+		n := l.notices[0]
+		l.notices = l.notices[1:]
+		if id, err := l.s.identify(ctx, l.r); err != nil || id.principal() != l.by {
+			return byeForbidden, nil
+		}
+		params := map[string]any{}
+		for name, v := range n.Params {
+			params[name] = v
+		}
+		return "", l.notify(ctx, n.Method, params)
+	}
+	seen := l.changed[0]
+	l.changed = l.changed[1:]
+	told, watched := l.told[seen.ID]
+	switch c := seen.Call; {
+	case c == nil: // purged: it was told as ended
+		delete(l.told, seen.ID)
+		return "", nil
+	case !watched || c.Version <= told:
 		return "", nil
 	}
+	return l.tell(ctx, seen.Call)
+}
+
+// tell sends one task, as tasks/get would show it now.
+func (l *listener) tell(ctx context.Context, c *record.Call) (bye string, err error) {
 	by, err := l.s.mayUse(ctx, l.r, c, Watch)
-	if errors.Is(err, errNoTask) {
-		return byeForbidden, nil
-	}
 	if err != nil {
-		return byeFailed, err
+		if !errors.Is(err, errNoTask) {
+			l.s.log.Warn("a listen ends, since nobody can say who its sender is", "err", err)
+		}
+		return byeForbidden, nil
 	}
 	now, err := l.s.store.Now(ctx)
 	if err != nil {

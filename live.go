@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/tallystick/tallystick/internal/engine"
@@ -83,7 +84,7 @@ func (x *exchange) askAll(ctx context.Context, run *engine.Run, open []record.Qu
 			if err == nil {
 				given[i] = g
 			} else if one.Err() == nil {
-				errs[i] = fmt.Errorf("the client could not be asked %q: %w", open[i].Key, err)
+				errs[i] = fmt.Errorf("the client could not be asked %q: %s", open[i].Key, notAsked(err))
 			}
 		})
 	}
@@ -105,6 +106,26 @@ func (x *exchange) askAll(ctx context.Context, run *engine.Run, open []record.Qu
 		}
 	}
 }
+
+// notAsked says why, without what the client answered: the SDK's errors quote it.
+func notAsked(err error) string {
+	var je *jsonrpc.Error
+	var bad *badAnswer
+	switch {
+	case errors.As(err, &je):
+		return fmt.Sprintf("it answered with error %d", je.Code)
+	case errors.As(err, &bad):
+		return bad.Error()
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, mcp.ErrConnectionClosed):
+		return err.Error()
+	}
+	return "its answer could not be read"
+}
+
+// A badAnswer says what is wrong with an answer, without its values.
+type badAnswer struct{ why string }
+
+func (b *badAnswer) Error() string { return b.why }
 
 // collect makes answers of those that were given.
 func collect(given []*given) *answers {
@@ -130,11 +151,11 @@ func (x *exchange) askLive(ctx context.Context, q *record.Question) (*given, err
 		return nil, err
 	}
 	if n := x.s.limits.AnswerBytes; len(raw) > n {
-		return nil, limitError("AnswerBytes", len(raw), n)
+		return nil, &badAnswer{limitError("AnswerBytes", len(raw), n).Error()}
 	}
 	g, wrong := readAnswer(q, raw)
 	if wrong != nil {
-		return nil, fmt.Errorf("its answer does not fit: %v", wrong)
+		return nil, &badAnswer{fmt.Sprintf("its answer does not fit: %v", wrong)}
 	}
 	return &g, nil
 }

@@ -243,7 +243,7 @@ func TestMetrics(t *testing.T) {
 	for name, want := range map[string]map[string]float64{
 		"tallystick.calls":           {job + "completed": 2, job + "cancelled": 1, look + "completed": 1},
 		"tallystick.refusals":        {"tallystick.reason=call_ended": 1, "tallystick.reason=task_of_another_principal": 1, "tallystick.reason=state_does_not_open": 1},
-		"tallystick.answer.duration": {job + "answered": 1, job + "declined": 1},
+		"tallystick.answer.duration": {job + "answered": 1, job + "declined": 1, look + "answered": 1},
 		"tallystick.open":            {"": 0},
 		"tallystick.queue.depth":     {"": 0},
 		"tallystick.runs":            {"": 0},

@@ -175,7 +175,7 @@ func (s *Server) endOf(f *feature, p produced, call string) engine.End {
 	}
 	if name == "" {
 		id := newID()
-		s.log.Error("a handler failed", "method", f.method, "name", f.name, "correlation", id, "err", p.err)
+		s.log.Error("a handler failed", "method", f.method, "name", record.Action{Method: f.method, Name: f.name}.Label(), "correlation", id, "err", p.err)
 		data, _ := json.Marshal(map[string]string{"correlationId": id})
 		return engine.End{Error: &record.Error{Code: wire.CodeInternal, Message: "internal error", Data: data}}
 	}
@@ -235,12 +235,17 @@ func (x *exchange) response(end engine.End) (json.RawMessage, error) {
 	if end.Error != nil {
 		outcome = record.Failed
 	}
-	x.s.observer.Ended(record.Action{Method: x.f.method, Name: x.f.name}, x.id.Tenant, outcome)
+	x.ended(outcome)
 	observe.At(x.values).Came(string(outcome))
 	if end.Error != nil {
 		return nil, errorOf(end.Error)
 	}
 	return end.Result, nil
+}
+
+// ended tells of the end of a call that was not kept.
+func (x *exchange) ended(outcome record.Outcome) {
+	x.s.observer.Ended(record.Action{Method: x.f.method, Name: x.f.name}, x.id.Tenant, outcome)
 }
 
 func errorOf(e *record.Error) *wire.Error {
@@ -398,6 +403,7 @@ func (x *exchange) seal(ctx context.Context, c *record.Call, round int) (string,
 	}
 	state, err := x.s.sealer.Seal(claims)
 	if errors.Is(err, seal.ErrTooLarge) {
+		x.ended(record.Failed)
 		return "", wire.Errorf(wire.CodeInternal, "what this read-only %q carries is too large (limit: StateBytes %d); make it ask less, or drop ReadOnlyHint so that it is kept", x.f.name, x.s.limits.StateBytes)
 	}
 	return state, err

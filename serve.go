@@ -53,13 +53,15 @@ func (e *endpoint) Handle(ctx context.Context, r *wire.Request) (*wire.Response,
 		handle = m(handle)
 	}
 	ctx, span := s.observer.Round(ctx, r.Meta, s.called(r))
+	code := int64(wire.CodeInternal) // if it panics
+	defer func() { span.End(code) }()
 	raw, err := handle(ctx, &Request{Method: r.Method, Name: r.Name, Arguments: r.Arguments, Extra: r.Extra, wire: r})
 	if err != nil {
 		err = wireError(err)
-		span.End(codeOf(err))
+		code = codeOf(err)
 		return nil, err
 	}
-	span.End(0)
+	code = 0
 	return &wire.Response{Result: raw, Meta: s.meta(ctx)}, nil
 }
 
@@ -145,7 +147,10 @@ func (s *Server) serve(ctx context.Context, r *wire.Request) (json.RawMessage, e
 	case wire.MethodTaskCancel:
 		return s.taskCancel(ctx, r)
 	case wire.MethodListen:
-		return s.listen(ctx, r)
+		var res json.RawMessage
+		err := errPanicked
+		s.engine.Here(func() { res, err = s.listen(ctx, r) }) // which a drain waits for
+		return res, err
 	}
 	return s.call(ctx, r)
 }
@@ -210,6 +215,9 @@ func legacy[R any](ctx context.Context, s *Server, r *wire.Request, err error) (
 		return nil, err
 	}
 	delete(members, "resultType") // that era knows of none
+	if err := addTrace(members, resp.Meta); err != nil {
+		return nil, err
+	}
 	if raw, err = json.Marshal(members); err != nil {
 		return nil, err
 	}
@@ -218,6 +226,28 @@ func legacy[R any](ctx context.Context, s *Server, r *wire.Request, err error) (
 		return res, exactly(raw, tool)
 	}
 	return res, json.Unmarshal(raw, res)
+}
+
+// addTrace gives a result of the 2025 era the trace context, and no serverInfo,
+// which that era has in its initialize.
+func addTrace(members map[string]json.RawMessage, more []wire.MetaMember) error {
+	meta := map[string]json.RawMessage{}
+	if own := members["_meta"]; len(own) > 0 {
+		if err := json.Unmarshal(own, &meta); err != nil {
+			return err
+		}
+	}
+	for _, m := range more {
+		if _, ok := meta[m.Name]; !ok && m.Name != mcp.MetaKeyServerInfo {
+			meta[m.Name] = m.Value
+		}
+	}
+	if len(meta) == 0 {
+		return nil
+	}
+	raw, err := json.Marshal(meta)
+	members["_meta"] = raw
+	return err
 }
 
 // sdkError makes an error that the SDK sends as it is. It hides what the wire

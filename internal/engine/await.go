@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -23,11 +24,27 @@ func (e *Engine) notify(c *record.Call) {
 		r.see(c) // before the watches, whose owners may look at the run
 	}
 	for _, w := range watches {
-		w.add(c)
+		w.add(Seen{c.ID, c})
 	}
 	if sooner {
 		e.nudge()
 	}
+}
+
+// gone tells those who watch a call that it is no more.
+func (e *Engine) gone(id string) {
+	e.mu.Lock()
+	watches := slices.Clone(e.watches[id])
+	e.mu.Unlock()
+	for _, w := range watches {
+		w.add(Seen{ID: id})
+	}
+}
+
+// Seen is a call as it has become.
+type Seen struct {
+	ID   string
+	Call *record.Call // nil: it is no more
 }
 
 // backlog is how many changes a watch keeps apart. A watcher that is further
@@ -46,7 +63,7 @@ type Watch struct {
 	c   chan struct{} // capacity 1
 
 	mu      sync.Mutex
-	changed []*record.Call
+	changed []Seen
 }
 
 // Watch watches calls, whether they exist or not, until [Watch.Stop].
@@ -78,7 +95,7 @@ func (w *Watch) Stop() {
 // Take returns the calls as they became since the last Take, oldest first. Of
 // two changes that were made at once the later may come first: the versions
 // tell.
-func (w *Watch) Take() []*record.Call {
+func (w *Watch) Take() []Seen {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	changed := w.changed
@@ -86,7 +103,7 @@ func (w *Watch) Take() []*record.Call {
 	return changed
 }
 
-func (w *Watch) add(c *record.Call) {
+func (w *Watch) add(c Seen) {
 	w.mu.Lock()
 	w.changed = append(w.changed, c)
 	if len(w.changed) > max(backlog, 2*len(w.ids)) {
@@ -100,12 +117,20 @@ func (w *Watch) add(c *record.Call) {
 }
 
 // latest keeps of each call the newest.
-func latest(changed []*record.Call) []*record.Call {
+func latest(changed []Seen) []Seen {
 	newest := map[string]int64{}
-	for _, c := range changed {
-		newest[c.ID] = max(newest[c.ID], c.Version)
+	for _, s := range changed {
+		newest[s.ID] = max(newest[s.ID], s.version())
 	}
-	return slices.DeleteFunc(changed, func(c *record.Call) bool { return c.Version < newest[c.ID] })
+	return slices.DeleteFunc(changed, func(s Seen) bool { return s.version() < newest[s.ID] })
+}
+
+// version of a call that is no more is higher than any it had.
+func (s Seen) version() int64 {
+	if s.Call == nil {
+		return math.MaxInt64
+	}
+	return s.Call.Version
 }
 
 // Await returns the call once done says so, or as it is when the wait is over,

@@ -28,6 +28,7 @@ func (r *Run) commitAs(ctx context.Context, by record.Actor, events Events) erro
 		c, change, refused := r.decide(by, now, events)
 		if r.keeping == Carried {
 			if refused == nil && change.After != nil {
+				r.e.tell(c, change)
 				r.adopt(change.After)
 			}
 			return refused
@@ -47,7 +48,9 @@ func (r *Run) commitAs(ctx context.Context, by record.Actor, events Events) erro
 			}
 			continue
 		case err != nil:
-			r.doubt(err)
+			if doubtful(err) {
+				r.doubt(ctx)
+			}
 			return err
 		case after != nil:
 			r.adopt(after)
@@ -56,14 +59,19 @@ func (r *Run) commitAs(ctx context.Context, by record.Actor, events Events) erro
 	}
 }
 
-// doubt notes that a change of the run may have been applied all the same.
-func (r *Run) doubt(err error) {
-	if ignore(err, store.ErrConflict, store.ErrQuota, store.ErrFull) == nil {
+// doubt is for a change that may have been applied all the same: if it has made
+// the call, that has a lease to be renewed.
+func (r *Run) doubt(ctx context.Context) {
+	r.mu.Lock()
+	opening := r.opened != nil
+	r.unsure = r.unsure || opening
+	r.mu.Unlock()
+	if !opening {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.unsure = true
+	if c, err := r.e.Store.Load(ctx, r.id); err == nil {
+		r.adopt(c)
+	}
 }
 
 // forgotten reports whether the run has ended before anything put its call on
@@ -112,7 +120,7 @@ func (r *Run) adopt(c *record.Call) {
 	defer r.mu.Unlock()
 	if r.opened != nil {
 		r.opened = nil
-		if c.State == record.Running {
+		if c.State == record.Running && !r.over { // else nobody would end its lease
 			r.e.hold(r)
 		}
 	}
@@ -138,6 +146,7 @@ func (r *Run) know(c *record.Call) {
 		case <-r.announced:
 		default:
 			close(r.announced)
+			r.e.takeIn(r) // its client no longer waits
 		}
 	}
 }
@@ -244,6 +253,7 @@ func (r *Run) Close() {
 	unended := r.call.State == record.Running && r.keeping == Kept && r.opened == nil
 	r.mu.Unlock()
 	r.e.drop(r)
+	r.e.letGo(r)
 	r.lost(ErrLost)
 	if unended {
 		r.e.nudge() // its end could not be recorded: the loop waits for its lease to lapse

@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 	"slices"
 	"time"
+
+	"github.com/tallystick/tallystick/record"
 )
 
 // drain lets runs come to their end for half of the drain time, then tells
@@ -106,6 +108,16 @@ func (e *Engine) survive() {
 	if p := recover(); p != nil {
 		e.Log.Error("a callback panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	}
+}
+
+// plain is an error for the log: a refusal's key can name the subject of an
+// effect, which is an argument.
+func plain(err error) any {
+	var refused *record.Refusal
+	if errors.As(err, &refused) {
+		return "refused: " + string(refused.Reason)
+	}
+	return err
 }
 
 // ignore returns err unless it is one of those.

@@ -30,6 +30,8 @@ var (
 	ErrTimeout = errors.New("the run took too long (limit: Timeout)")
 	// ErrDeadline is the cause when the call's deadline has passed.
 	ErrDeadline = errors.New("the call's deadline has passed")
+	// ErrBusy: as many runs without a waiting client as there may be.
+	ErrBusy = errors.New("too many runs without a waiting client (limits: Workers, WorkersPerTenant)")
 	// ErrDraining is the cause when the process is shutting down.
 	ErrDraining = errors.New("the server is shutting down")
 )
@@ -61,9 +63,9 @@ type Options struct {
 	// Journal bounds what one call remembers (record.Call.Size), in bytes: a
 	// call that has reached it can ask and do no more. Zero: no limit.
 	Journal int
-	// Committed is told of every change that has been committed, before anybody
-	// else of this process is; before is nil if the change made the call. Nil:
-	// nobody is told. It must not block.
+	// Committed is told of every change that counts, before anybody else of this
+	// process is: that has been committed, or was made to a carried call. before
+	// is nil if the change made the call. Nil: nobody is told. It must not block.
 	Committed func(before *record.Call, c record.Change)
 	Log       *slog.Logger
 
@@ -91,7 +93,7 @@ type Engine struct {
 	mu       sync.Mutex
 	runs     map[string][]*Run   // live runs that are kept, by call id; the last is the newest
 	handlers map[*Run]struct{}   // runs whose handler is executing, kept or not
-	tenants  map[string]int      // background runs per tenant
+	tenants  map[string]int      // background runs per tenant, announced ones too
 	active   map[string]bool     // calls being run in the background, from before the claim
 	busy     int                 // background runs
 	watches  map[string][]*Watch // by call id
@@ -189,7 +191,7 @@ func (e *Engine) look(ctx context.Context) (again bool, err error) {
 	}
 	started := 0
 	for _, id := range due.Ready {
-		if started == free {
+		if started >= free {
 			break
 		}
 		if e.start(ctx, id) {
@@ -343,11 +345,12 @@ func (e *Engine) commit(ctx context.Context, before *record.Call, c record.Chang
 		return before, nil
 	}
 	if err := e.Store.Commit(ctx, c); err != nil {
+		if doubtful(err) {
+			e.lookAfter(before, c)
+		}
 		return nil, err
 	}
-	if e.Committed != nil {
-		e.Committed(before, c)
-	}
+	e.tell(before, c)
 	if c.After == nil {
 		return before, nil
 	}
@@ -356,6 +359,51 @@ func (e *Engine) commit(ctx context.Context, before *record.Call, c record.Chang
 	}
 	e.notify(c.After)
 	return c.After, nil
+}
+
+// tell tells the engine's owner, and who watches a call that is gone.
+func (e *Engine) tell(before *record.Call, c record.Change) {
+	if e.Committed != nil {
+		e.Committed(before, c)
+	}
+	if c.Remove {
+		e.gone(c.ID)
+	}
+}
+
+// doubtful reports whether a change may have been applied of which the store
+// said that it failed.
+func doubtful(err error) bool {
+	return ignore(err, store.ErrConflict, store.ErrQuota, store.ErrFull, store.ErrClosed) != nil
+}
+
+// lookAfter finds out what became of a doubtful change, so that whoever waits
+// for it is told: for a while, since the store is in trouble.
+func (e *Engine) lookAfter(before *record.Call, c record.Change) {
+	if c.After == nil {
+		return
+	}
+	e.work.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), e.Lease)
+		defer cancel()
+		for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+			now, err := e.Store.Load(ctx, c.ID)
+			switch {
+			case err == nil && now.Version > c.Version && now.UpdatedAt.Equal(c.After.UpdatedAt):
+				e.tell(before, c)
+				e.notify(now)
+				return
+			case err == nil, errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrClosed), ctx.Err() != nil:
+				return
+			}
+			select {
+			case <-e.stopping: // the next process reads it
+				return
+			default:
+				e.sleep(ctx, wait, e.stopping)
+			}
+		}
+	})
 }
 
 // Refuse puts a refusal that concerns a call on record.

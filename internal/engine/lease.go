@@ -126,22 +126,18 @@ func (e *Engine) start(ctx context.Context, id string) bool {
 	}
 	tenant := c.Owner.Tenant
 	e.mu.Lock()
-	if e.draining || e.active[id] || e.busy >= e.Workers || e.tenants[tenant] >= e.PerTenant {
+	if e.draining || e.active[id] || !e.hasRoom(tenant) {
 		e.mu.Unlock()
 		return false
 	}
-	e.busy++
 	e.active[id] = true
-	e.tenants[tenant]++
+	e.occupy(tenant)
 	e.mu.Unlock()
 	e.work.Go(func() {
 		defer func() {
 			e.mu.Lock()
-			e.busy--
 			delete(e.active, id)
-			if e.tenants[tenant]--; e.tenants[tenant] == 0 {
-				delete(e.tenants, tenant)
-			}
+			e.vacate(tenant)
 			e.mu.Unlock()
 			e.nudge()
 		}()
@@ -150,6 +146,52 @@ func (e *Engine) start(ctx context.Context, id string) bool {
 		}
 	})
 	return true
+}
+
+// room reports whether another run without a waiting client may begin.
+func (e *Engine) room(tenant string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.hasRoom(tenant)
+}
+
+// takeIn counts a run that was announced as one without a waiting client, until
+// it is let go. It may be one too many: then the workers have less.
+func (e *Engine) takeIn(r *Run) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !r.counted {
+		r.counted = true
+		e.occupy(r.tenant)
+	}
+}
+
+func (e *Engine) letGo(r *Run) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if r.counted {
+		r.counted = false
+		e.vacate(r.tenant)
+		defer e.nudge()
+	}
+}
+
+// The next three need mu.
+
+func (e *Engine) hasRoom(tenant string) bool {
+	return e.busy < e.Workers && e.tenants[tenant] < e.PerTenant
+}
+
+func (e *Engine) occupy(tenant string) {
+	e.busy++
+	e.tenants[tenant]++
+}
+
+func (e *Engine) vacate(tenant string) {
+	e.busy--
+	if e.tenants[tenant]--; e.tenants[tenant] == 0 {
+		delete(e.tenants, tenant)
+	}
 }
 
 // background is one run of a call that no client waits for. It reports whether

@@ -171,7 +171,7 @@ func (r *Run) commitStart(ctx context.Context, f Effect, mark *record.Mark) erro
 	err := r.commit(ctx, func(c *record.Call, now time.Time) []record.Event {
 		var events []record.Event
 		if r.AskFirst {
-			events = announcing(c)
+			events = r.announcing(c)
 		}
 		return append(events, record.EffectBegan{
 			Name: f.Name, Subject: f.Subject, Repeatable: f.Repeatable, Mark: mark, Relied: relied,
@@ -311,7 +311,7 @@ func (r *Run) observe(ctx context.Context, f Effect, e record.EffectEnded) {
 		return []record.Event{record.Observed{Name: f.Name, Subject: f.Subject, Epoch: r.epoch, Result: e.Result, Text: text}}
 	})
 	if err != nil {
-		r.e.Log.Error("what an effect returned after its lease was lost could not be kept", "call", r.id, "effect", f.Name, "state", e.State, "err", err)
+		r.e.Log.Error("what an effect returned after its lease was lost could not be kept", "call", r.id, "effect", f.Name, "state", e.State, "err", plain(err))
 	}
 }
 

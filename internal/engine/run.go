@@ -48,6 +48,8 @@ type Run struct {
 	lost  context.CancelCauseFunc
 
 	announced chan struct{} // closed when the call has been announced as a task
+	counted   bool          // among the runs without a waiting client, since then; the engine's mu guards it
+	tenant    string
 
 	committing sync.Mutex // one change at a time; held over the store's write
 
@@ -74,7 +76,7 @@ type Run struct {
 
 func (e *Engine) newRun(c *record.Call, stored bool) *Run {
 	r := &Run{
-		e: e, id: c.ID, epoch: c.Epoch, call: c,
+		e: e, id: c.ID, epoch: c.Epoch, call: c, tenant: c.Owner.Tenant,
 		by:        record.Actor{Principal: c.Owner, Roles: c.Roles, Channel: record.ChannelRun},
 		announced: make(chan struct{}),
 		effects:   map[string]chan struct{}{},
@@ -124,6 +126,7 @@ func (e *Engine) Carry(ctx context.Context, c *record.Call, by record.Actor, ans
 	if err != nil {
 		return nil, err
 	}
+	e.tell(c, change)
 	r := e.newRun(change.After, false)
 	r.keeping = Carried
 	return r, nil
@@ -264,7 +267,7 @@ func (r *Run) outOfTime() error {
 func (r *Run) execute() (end End) {
 	defer func() {
 		if p := recover(); p != nil {
-			r.e.Log.Error("a handler panicked; its call fails", "call", r.id, "tool", r.call.Action.Label(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			r.e.Log.Error("a handler panicked; its call fails", "call", r.id, "tool", r.Call().Action.Label(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			end = failed("the handler panicked", "panic")
 		}
 	}()
@@ -433,11 +436,25 @@ func (r *Run) Announce(ctx context.Context) error {
 	if r.HasLeft() {
 		return ErrLeft
 	}
-	return r.commit(ctx, func(c *record.Call, now time.Time) []record.Event { return announcing(c) })
+	err := r.commit(ctx, func(c *record.Call, now time.Time) []record.Event { return r.announcing(c) })
+	if err == nil && !r.Call().Task {
+		return ErrLost
+	}
+	return err
 }
 
-func announcing(c *record.Call) []record.Event {
-	if c.Task {
+// Promote is Announce if there is room among the runs without a waiting client:
+// else it is ErrBusy, and may be tried again.
+func (r *Run) Promote(ctx context.Context) error {
+	if !r.e.room(r.Call().Owner.Tenant) {
+		return ErrBusy
+	}
+	return r.Announce(ctx)
+}
+
+// announcing announces a run that is still one.
+func (r *Run) announcing(c *record.Call) []record.Event {
+	if c.Task || c.State != record.Running || c.Epoch != r.epoch {
 		return nil
 	}
 	return []record.Event{record.Announced{}}

@@ -19,7 +19,7 @@ func TestAWatchKeepsEveryChangeAndAtLastTheLast(t *testing.T) {
 	change("b", 1)
 	change("a", 2)
 	<-w.C
-	if got := w.Take(); len(got) != 3 || got[0].ID != "a" || got[1].ID != "b" || got[2].Version != 2 {
+	if got := w.Take(); len(got) != 3 || got[0].ID != "a" || got[1].ID != "b" || got[2].Call.Version != 2 {
 		t.Fatalf("taken: %v", got)
 	}
 	for v := range int64(10 * backlog) {
@@ -33,10 +33,10 @@ func TestAWatchKeepsEveryChangeAndAtLastTheLast(t *testing.T) {
 	}
 	last := map[string]int64{}
 	for _, c := range got {
-		if c.Version < last[c.ID] {
-			t.Errorf("%s %d after %d", c.ID, c.Version, last[c.ID])
+		if c.Call.Version < last[c.ID] {
+			t.Errorf("%s %d after %d", c.ID, c.Call.Version, last[c.ID])
 		}
-		last[c.ID] = c.Version
+		last[c.ID] = c.Call.Version
 	}
 	if want := int64(10*backlog + 2); last["a"] != want || last["b"] != want {
 		t.Errorf("last told: %v, not %d", last, want)
@@ -45,6 +45,10 @@ func TestAWatchKeepsEveryChangeAndAtLastTheLast(t *testing.T) {
 	case <-w.C:
 		t.Error("signalled with nothing to take")
 	default:
+	}
+	e.gone("a")
+	if got := w.Take(); len(got) != 1 || got[0].ID != "a" || got[0].Call != nil {
+		t.Errorf("of a call that is no more: %v", got)
 	}
 	w.Stop()
 	change("a", 1e6)

@@ -59,6 +59,18 @@ func (h *HTTP) serveCall(w http.ResponseWriter, r *http.Request, body []byte, m 
 	req.Extra = extra(r)
 	out := newResponder(w, m.ID, h.opts.KeepAlive, h.opts.WriteTimeout)
 	req.Notify = out.notify
+	if req.Method == MethodListen {
+		hurried := make(chan struct{})
+		stop := context.AfterFunc(h.life.streams, func() {
+			defer close(hurried)
+			out.hurry()
+		})
+		defer func() {
+			if !stop() {
+				<-hurried // w is not to be used any more
+			}
+		}()
+	}
 	result, err := h.handle(ctx, req)
 	out.finish(result, err)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,7 +15,7 @@ import (
 type responder struct {
 	id           json.RawMessage
 	keepAlive    time.Duration
-	writeTimeout time.Duration
+	writeTimeout atomic.Int64 // a time.Duration
 
 	mu        sync.Mutex // guards all below; w is not used after done
 	w         http.ResponseWriter
@@ -25,7 +26,8 @@ type responder struct {
 }
 
 func newResponder(w http.ResponseWriter, id json.RawMessage, keepAlive, writeTimeout time.Duration) *responder {
-	r := &responder{w: w, id: id, keepAlive: keepAlive, writeTimeout: writeTimeout}
+	r := &responder{w: w, id: id, keepAlive: keepAlive}
+	r.writeTimeout.Store(int64(writeTimeout))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.timer = time.AfterFunc(keepAlive, r.comment)
@@ -117,8 +119,16 @@ func (r *responder) write(b []byte) error {
 	return r.broken
 }
 
+// hurry bounds what is being written, and all that follows, by a second: a
+// client that does not read must not hold up a shutdown.
+func (r *responder) hurry() {
+	r.writeTimeout.Store(int64(time.Second))
+	// Without mu: whoever holds it may be writing.
+	_ = http.NewResponseController(r.w).SetWriteDeadline(time.Now().Add(time.Second))
+}
+
 // deadline bounds the next write: a client that does not read must not hold a
 // handler for ever.
 func (r *responder) deadline() {
-	_ = http.NewResponseController(r.w).SetWriteDeadline(time.Now().Add(r.writeTimeout))
+	_ = http.NewResponseController(r.w).SetWriteDeadline(time.Now().Add(time.Duration(r.writeTimeout.Load())))
 }

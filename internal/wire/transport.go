@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -47,11 +49,35 @@ func (t *transport) Connect(ctx context.Context) (mcp.Connection, error) {
 	}
 	// Not ctx: that is the caller's for connecting, and the connection stays.
 	all, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	return &connection{
+	c := &connection{
 		Connection: inner, front: t.front, all: all, end: end,
+		read:     make(chan received),
 		calls:    map[jsonrpc.ID]*inFlight{},
 		refusals: make(chan struct{}, t.limits.InFlight),
-	}, nil
+	}
+	go c.pump()
+	return c, nil
+}
+
+// received is what was read.
+type received struct {
+	msg jsonrpc.Message
+	err error
+}
+
+// pump reads until the connection ends.
+func (c *connection) pump() {
+	for {
+		msg, err := c.Connection.Read(c.all)
+		select {
+		case c.read <- received{msg, err}:
+		case <-c.all.Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
 }
 
 // SupportsProtocolVersion implements [mcp.ProtocolVersionSupporter].
@@ -63,11 +89,13 @@ func (t *transport) SupportsProtocolVersion(version string) bool {
 }
 
 type connection struct {
-	mcp.Connection // reads belong to one goroutine, the SDK's
+	mcp.Connection // reads belong to the pump
 	*front
+	read    chan received // from the pump, and what is answered for the client
 	all     context.Context
 	end     context.CancelCauseFunc
 	running sync.WaitGroup // the goroutines of calls and refusals
+	listens sync.WaitGroup // of them, those of listens
 
 	initialized atomic.Bool // the client has opened a session of the 2025 era
 
@@ -83,6 +111,7 @@ type connection struct {
 // inFlight is one request that the handler is answering.
 type inFlight struct {
 	cancel    context.CancelCauseFunc
+	listen    bool
 	cancelled bool // by the client, which expects no response
 
 	notifying sync.Mutex // held while a notification of it is written
@@ -94,7 +123,15 @@ var errCancelled = errors.New("the client cancelled the request")
 // Read implements [mcp.Connection]: it returns the next message for the SDK.
 func (c *connection) Read(ctx context.Context) (jsonrpc.Message, error) {
 	for {
-		msg, err := c.Connection.Read(ctx)
+		var r received
+		select {
+		case r = <-c.read:
+		case <-ctx.Done():
+			r.err = ctx.Err()
+		case <-c.all.Done():
+			r.err = io.EOF // closed here
+		}
+		msg, err := r.msg, r.err
 		if err != nil {
 			c.stop(err)
 			return nil, err
@@ -110,13 +147,20 @@ func (c *connection) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// Write implements [mcp.Connection]. Notifications of changes that nobody has
-// asked for are the 2025 era's: the SDK takes every connection on which it has
-// seen no request, since the requests were ours, for one of that era.
+// Write implements [mcp.Connection]. Requests of the server's, and notifications
+// of changes that nobody has asked for, are the 2025 era's: the SDK takes every
+// connection on which it has seen no request, since the requests were ours, for
+// one of that era.
 func (c *connection) Write(ctx context.Context, msg jsonrpc.Message) error {
-	if req, ok := msg.(*jsonrpc.Request); ok && isChange(req.Method) && !c.initialized.Load() {
-		if p, bad := parseParams(req.Params, false, c.limits); bad != nil || p.meta[mcp.MetaKeySubscriptionID] == nil {
+	if req, ok := msg.(*jsonrpc.Request); ok && !c.initialized.Load() {
+		switch {
+		case req.IsCall():
+			go c.answerFor(req)
 			return nil
+		case isChange(req.Method):
+			if p, bad := parseParams(req.Params, false, c.limits); bad != nil || p.meta[mcp.MetaKeySubscriptionID] == nil {
+				return nil
+			}
 		}
 	}
 	c.writing.Lock()
@@ -124,14 +168,38 @@ func (c *connection) Write(ctx context.Context, msg jsonrpc.Message) error {
 	return c.Connection.Write(ctx, msg)
 }
 
+// answerFor answers a request that the client is not sent: it has no such method.
+func (c *connection) answerFor(req *jsonrpc.Request) {
+	resp := &jsonrpc.Response{ID: req.ID, Error: &jsonrpc.Error{Code: CodeMethodNotFound, Message: "revision " + Version + " has no requests to clients"}}
+	select {
+	case c.read <- received{msg: resp}:
+	case <-c.all.Done():
+	}
+}
+
 // isChange reports whether a notification tells of a change.
 func isChange(method string) bool {
 	return strings.HasSuffix(method, "/list_changed") || method == "notifications/resources/updated"
 }
 
+// Times that a closing connection gives to what is under way on it.
+const (
+	farewell = time.Second      // listens, to say that they end
+	leaving  = 10 * time.Second // the rest, to end: a write that nobody reads never does
+)
+
 // Close implements [mcp.Connection].
 func (c *connection) Close() error {
-	err := c.Connection.Close() // first: it unblocks writes of running calls
+	c.mu.Lock()
+	c.ended = true
+	for _, call := range c.calls {
+		if call.listen {
+			call.cancel(ErrShutdown)
+		}
+	}
+	c.mu.Unlock()
+	wait(&c.listens, farewell)
+	err := c.Connection.Close() // it unblocks writes of running calls, as a rule
 	c.stop(mcp.ErrConnectionClosed)
 	return err
 }
@@ -142,7 +210,27 @@ func (c *connection) stop(cause error) {
 	c.ended = true
 	c.mu.Unlock()
 	c.end(cause)
-	c.running.Wait()
+	if !wait(&c.running, leaving) {
+		c.log.Error("requests are still running on a connection that was closed")
+	}
+}
+
+// wait reports whether all have ended within that time. Nobody may join them any
+// more.
+func wait(all *sync.WaitGroup, atMost time.Duration) bool {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		all.Wait()
+	}()
+	t := time.NewTimer(atMost)
+	defer t.Stop()
+	select {
+	case <-done:
+		return true
+	case <-t.C:
+		return false
+	}
 }
 
 // intercept deals with a message that is not for the SDK, and reports whether
@@ -184,7 +272,7 @@ func (c *connection) intercept(req *jsonrpc.Request) bool {
 func (c *connection) start(req *jsonrpc.Request, r *Request) *Error {
 	r.Extra = requestExtra(req)
 	ctx, cancel := context.WithCancelCause(c.all)
-	call := &inFlight{cancel: cancel}
+	call := &inFlight{cancel: cancel, listen: r.Method == MethodListen}
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -201,7 +289,13 @@ func (c *connection) start(req *jsonrpc.Request, r *Request) *Error {
 		return Errorf(CodeInternal, "more than %d requests at once (Limits.InFlight)", c.limits.InFlight)
 	}
 	c.calls[req.ID] = call
+	if call.listen {
+		c.listens.Add(1)
+	}
 	c.running.Go(func() {
+		if call.listen {
+			defer c.listens.Done()
+		}
 		defer cancel(nil)
 		r.Notify = c.notifier(call)
 		result, failed := c.handle(ctx, r)

@@ -4,7 +4,7 @@
 UPDATE calls
 SET open = (SELECT count(*) FROM json_each(CAST(doc AS TEXT), '$.questions') WHERE value ->> 'state' = 'open')
          + (SELECT count(*) FROM json_each(CAST(doc AS TEXT), '$.effects') WHERE value ->> 'state' = 'held')
-WHERE open = 1;
+WHERE open = 1 AND json_valid(CAST(doc AS TEXT)); -- what is garbled shows when it is read
 
 DROP INDEX calls_open;
 CREATE INDEX calls_open ON calls (tenant, created_at, n, open) WHERE open > 0;
