@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/tallystick/tallystick"
+	"github.com/tallystick/tallystick/tallysticktest"
 )
 
 // An overseen desk keeps all that operators are told.
@@ -369,5 +370,55 @@ func TestWithoutAProviderNothingIsTraced(t *testing.T) {
 	c, err := d.store.Load(context.Background(), r.result["taskId"].(string))
 	if err != nil || c.Trace != "" {
 		t.Errorf("%q %v", c.Trace, err)
+	}
+}
+
+// A run whose process died is taken over once, and counted so; and what happens
+// afterwards is linked to the request that made the call.
+func TestATakeOverIsCountedAndTraced(t *testing.T) {
+	spans, reader := tracetest.NewSpanRecorder(), sdkmetric.NewManualReader()
+	started := make(chan struct{}, 2)
+	release := make(chan struct{})
+	b := tallysticktest.New(t, func(s *tallystick.Server) {
+		tallystick.AddTool(s, &mcp.Tool{Name: "long"}, &tallystick.ToolOptions{Task: tallystick.TaskRequired},
+			func(ctx context.Context, _ *tallystick.Call, _ struct{}) (*mcp.CallToolResult, any, error) {
+				started <- struct{}{}
+				select {
+				case <-release:
+					return &mcp.CallToolResult{}, nil, nil
+				case <-ctx.Done():
+					return nil, nil, ctx.Err()
+				}
+			})
+	}, &tallystick.Options{
+		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)),
+		MeterProvider:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)),
+	})
+	r := b.As(ann, tallysticktest.Tasks).Call("long", nil)
+	<-started
+	b.Restart()
+	<-started
+	close(release)
+	r.Await("completed")
+	w := &overseen{desk: &desk{t: t}, metrics: reader}
+	if got := w.collect("tallystick.takeovers"); got[""] != 1 {
+		t.Errorf("taken over: %v", got)
+	}
+	var made string
+	linked := 0
+	for _, s := range spans.Ended() {
+		if s.Name() == "tools/call long" {
+			made = s.SpanContext().TraceID().String()
+		}
+	}
+	for _, s := range spans.Ended() {
+		for _, l := range s.Links() {
+			if s.Name() == "run long" && l.SpanContext.TraceID().String() == made {
+				linked++
+			}
+		}
+	}
+	if linked != 2 {
+		t.Errorf("%d runs are linked to the request that made the call", linked)
 	}
 }
