@@ -26,6 +26,7 @@ type listener struct {
 	changed []engine.Seen // not yet told
 	notices []wire.Notice // of the SDK, not yet told
 	by      record.Principal
+	expires time.Time // of the token; zero: never
 }
 
 // Reasons for which a listen ends that its client did not end.
@@ -142,48 +143,32 @@ func (l *listener) follow(ctx context.Context, tasks []*record.Call, watch *engi
 	}
 	var expired <-chan time.Time
 	if t := l.r.Token(); t != nil && !t.Expiration.IsZero() {
+		l.expires = t.Expiration
 		timer := time.NewTimer(time.Until(t.Expiration))
 		defer timer.Stop()
 		expired = timer.C
 	}
-	more := make(chan struct{})
-	close(more)
 	for {
-		// What has changed is told one at a time, and no more is taken before:
-		// where it waits it does not grow.
-		next, changes, notices := more, watch.C, relay.C
-		if len(l.changed) > 0 {
-			changes = nil
-		}
-		if len(l.notices) > 0 {
-			notices = nil
-		}
-		if len(l.changed)+len(l.notices) == 0 {
-			next = nil
-		}
-		select { // an end comes first
-		case <-expired:
-			return l.bye(ctx, byeToken)
-		case <-l.s.stopped:
-			return l.bye(ctx, byeShutdown)
-		case <-ctx.Done():
-			return l.over(ctx, "", context.Cause(ctx))
-		default:
-		}
-		select {
-		case <-next:
+		// One at a time, and no more is taken before: where it waits it does not
+		// grow.
+		for len(l.changed)+len(l.notices) > 0 && !l.ending(ctx) {
 			if why, err := l.tellNext(ctx); why != "" || err != nil {
 				return l.over(ctx, why, err)
 			}
-		case <-changes:
-			l.changed = watch.Take()
+		}
+		if len(l.told) == 0 && relay.C == nil {
+			return l.bye(ctx, byeNothing)
+		}
+		select {
+		case <-watch.C:
+			l.changed = append(l.changed, watch.Take()...)
 		case <-other: // another process may have changed them
 			other = l.s.store.Wake()
 			if err := l.readAgain(ctx); err != nil {
 				return l.over(ctx, byeFailed, err)
 			}
-		case <-notices:
-			l.notices = relay.Take()
+		case <-relay.C:
+			l.notices = append(l.notices, relay.Take()...)
 		case <-relay.Done:
 			return l.over(ctx, byeSDK, nil)
 		case <-expired:
@@ -193,9 +178,16 @@ func (l *listener) follow(ctx context.Context, tasks []*record.Call, watch *engi
 		case <-ctx.Done():
 			return l.over(ctx, "", context.Cause(ctx))
 		}
-		if len(l.told) == 0 && relay.C == nil {
-			return l.bye(ctx, byeNothing)
-		}
+	}
+}
+
+// ending reports whether the listen must end before anything more is told.
+func (l *listener) ending(ctx context.Context) bool {
+	select {
+	case <-l.s.stopped:
+		return true
+	default:
+		return ctx.Err() != nil || !l.expires.IsZero() && !time.Now().Before(l.expires)
 	}
 }
 
