@@ -54,6 +54,7 @@ func (t *transport) Connect(ctx context.Context) (mcp.Connection, error) {
 		read:     make(chan received),
 		calls:    map[jsonrpc.ID]*inFlight{},
 		refusals: make(chan struct{}, t.limits.InFlight),
+		farewell: farewell, leaving: leaving,
 	}
 	go c.pump()
 	return c, nil
@@ -100,6 +101,8 @@ type connection struct {
 	initialized atomic.Bool // the client has opened a session of the 2025 era
 
 	refusals chan struct{} // a place for each refusal being written
+
+	farewell, leaving time.Duration // as the constants
 
 	writing sync.Mutex // held while a message is written
 
@@ -198,7 +201,7 @@ func (c *connection) Close() error {
 		}
 	}
 	c.mu.Unlock()
-	wait(&c.listens, farewell)
+	wait(&c.listens, c.farewell)
 	err := c.Connection.Close() // it unblocks writes of running calls, as a rule
 	c.stop(mcp.ErrConnectionClosed)
 	return err
@@ -210,7 +213,7 @@ func (c *connection) stop(cause error) {
 	c.ended = true
 	c.mu.Unlock()
 	c.end(cause)
-	if !wait(&c.running, leaving) {
+	if !wait(&c.running, c.leaving) {
 		c.log.Error("requests are still running on a connection that was closed")
 	}
 }
