@@ -342,3 +342,39 @@ func TestALastEventIDIsOfNoAccount(t *testing.T) {
 		t.Errorf("%d %s %v", resp.StatusCode, raw, err)
 	}
 }
+
+// What a handler gives as raw JSON is JSON, or its call fails: a task whose
+// result could not be sent would be of no use to anybody.
+func TestRawOutputThatCannotBeSentFailsItsCall(t *testing.T) {
+	for _, raw := range []string{`{"a":1,"a":2}`, "{\"a\":\"\xff\"}", `{"a":"\ud800"}`} {
+		d := newDesk(t, setup{tools: func(d *desk) {
+			tallystick.AddTool(d.srv, &mcp.Tool{Name: "raw"}, &tallystick.ToolOptions{Task: tallystick.TaskOptional},
+				func(context.Context, *tallystick.Call, struct{}) (*mcp.CallToolResult, any, error) {
+					return nil, json.RawMessage(raw), nil
+				})
+		}})
+		ann := d.as("ann/acme", capsTasks)
+		if r := ann.await(ann.call("raw", nil).result["taskId"].(string), status("failed")); !strings.Contains(r.raw, "-32603") {
+			t.Errorf("%q: %s", raw, r.raw)
+		}
+		if r := d.as("ann/acme", capsNone).call("raw", nil); r.err == nil || r.err.Code != -32603 {
+			t.Errorf("%q inline: %s", raw, r.raw)
+		}
+	}
+}
+
+// A middleware's own result may have spaces where ours have none.
+func TestAMiddlewaresResultIsCompletedAsItIs(t *testing.T) {
+	for _, raw := range []string{`{"content":[], "_meta":{ }}`, `{ "content":[] }`, `{"content":[] , "_meta":{"a":1 }}`} {
+		d := newDesk(t, setup{tools: func(d *desk) {
+			d.srv.Use(func(next tallystick.RequestHandler) tallystick.RequestHandler {
+				return func(context.Context, *tallystick.Request) (json.RawMessage, error) { return json.RawMessage(raw), nil }
+			})
+			addJob(d, "job")
+		}})
+		r := d.as("ann/acme", capsNone).call("job", nil)
+		if meta, _ := r.result["_meta"].(map[string]any); r.typ() != "complete" || meta["io.modelcontextprotocol/serverInfo"] == nil {
+			t.Errorf("%s became %s", raw, r.raw)
+		}
+	}
+}

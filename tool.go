@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -393,7 +394,13 @@ func structure[Out any](output Out, schema *valueSchema) (json.RawMessage, error
 	if err != nil {
 		return nil, fmt.Errorf("marshalling the output: %w", err)
 	}
-	if schema == nil || schema.plain.accepts(raw) {
+	if schema != nil && schema.plain.accepts(raw) {
+		return raw, nil
+	}
+	if !jsontext.Value(raw).IsValid() { // encoding/json lets json.RawMessage through, whatever its names and texts
+		return nil, errors.New("the output has a name twice, or text that is not UTF-8")
+	}
+	if schema == nil {
 		return raw, nil
 	}
 	var value any

@@ -29,7 +29,7 @@ func (r *Run) commitAs(ctx context.Context, by record.Actor, events Events) erro
 		if r.keeping == Carried {
 			if refused == nil && change.After != nil {
 				r.e.tell(c, change)
-				r.adopt(change.After)
+				r.adopt(ctx, change.After)
 			}
 			return refused
 		}
@@ -53,7 +53,7 @@ func (r *Run) commitAs(ctx context.Context, by record.Actor, events Events) erro
 			}
 			return err
 		case after != nil:
-			r.adopt(after)
+			r.adopt(ctx, after)
 		}
 		return r.lostBy(refused)
 	}
@@ -70,7 +70,7 @@ func (r *Run) doubt(ctx context.Context) {
 		return
 	}
 	if c, err := r.e.Store.Load(ctx, r.id); err == nil {
-		r.adopt(c)
+		r.adopt(ctx, c)
 	}
 }
 
@@ -109,16 +109,27 @@ func (r *Run) open(ctx context.Context, now time.Time) error {
 	}
 	after, err := r.e.commit(ctx, nil, change)
 	if err == nil {
-		r.adopt(after)
+		r.adopt(ctx, after)
 	}
 	return err
 }
 
-// adopt makes the run know the call as committed.
-func (r *Run) adopt(c *record.Call) {
+// adopt makes the run know the call as committed. If that has made it, the run
+// looks at it once more: of a change in between it was not told.
+func (r *Run) adopt(ctx context.Context, c *record.Call) {
+	if made := r.learn(c); !made {
+		return
+	}
+	if now, err := r.e.Store.Load(ctx, c.ID); err == nil {
+		r.see(now)
+	}
+}
+
+func (r *Run) learn(c *record.Call) (made bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.opened != nil {
+	if r.opened != nil && r.keeping == Kept {
+		made = true
 		r.opened = nil
 		if c.State == record.Running && !r.over { // else nobody would end its lease
 			r.e.hold(r)
@@ -128,6 +139,7 @@ func (r *Run) adopt(c *record.Call) {
 		r.reported = nil
 	}
 	r.know(c)
+	return made
 }
 
 // know takes a newer version of the call; the caller holds mu.
@@ -146,7 +158,9 @@ func (r *Run) know(c *record.Call) {
 		case <-r.announced:
 		default:
 			close(r.announced)
-			r.e.takeIn(r) // its client no longer waits
+			if !r.over { // else nobody would let it go
+				r.e.takeIn(r) // its client no longer waits
+			}
 		}
 	}
 }
@@ -187,7 +201,7 @@ func (r *Run) reload(ctx context.Context, seen *record.Call) error {
 	case err != nil:
 		return err
 	case seen == nil:
-		r.adopt(c)
+		r.adopt(ctx, c)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -380,7 +380,7 @@ func doubtful(err error) bool {
 // lookAfter finds out what became of a doubtful change, so that whoever waits
 // for it is told: for a while, since the store is in trouble.
 func (e *Engine) lookAfter(before *record.Call, c record.Change) {
-	if c.After == nil {
+	if c.After == nil && !c.Remove {
 		return
 	}
 	e.work.Go(func() {
@@ -389,9 +389,14 @@ func (e *Engine) lookAfter(before *record.Call, c record.Change) {
 		for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 			now, err := e.Store.Load(ctx, c.ID)
 			switch {
-			case err == nil && now.Version > c.Version && now.UpdatedAt.Equal(c.After.UpdatedAt):
-				e.tell(before, c)
+			case err == nil && now.Version > c.Version:
+				if c.After != nil && now.UpdatedAt.Equal(c.After.UpdatedAt) {
+					e.tell(before, c)
+				}
 				e.notify(now)
+				return
+			case errors.Is(err, store.ErrNotFound) && c.Remove:
+				e.tell(before, c)
 				return
 			case err == nil, errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrClosed), ctx.Err() != nil:
 				return

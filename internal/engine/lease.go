@@ -209,6 +209,7 @@ func (e *Engine) background(ctx context.Context, id string) (ok bool) {
 	case r == nil:
 		return true
 	}
+	defer r.Close()
 	end := r.Do()
 	if err := r.Settle(ctx, end); err != nil {
 		e.Log.Warn("a run's end could not be recorded; the call will be taken again", "call", id, "err", err)
@@ -250,5 +251,9 @@ func (e *Engine) take(ctx context.Context, id string, by record.Actor, with Even
 	}
 	r := e.newRun(c, true)
 	e.hold(r)
+	// Of a change since the claim the run was not told: a cancel, say.
+	if now, err := e.Store.Load(ctx, id); err == nil {
+		r.see(now)
+	}
 	return r, nil
 }

@@ -116,11 +116,12 @@ func isLine(b []byte) bool {
 	return len(b) > 1 && b[0] == '{' && b[len(b)-1] == '}' && bytes.IndexByte(b, '\n') < 0 && bytes.IndexByte(b, '\r') < 0
 }
 
-// addMember appends a member to a compact JSON object that does not have it.
+// addMember appends a member to a JSON object that does not have it and ends
+// with its brace.
 func addMember(object []byte, name string, value []byte) []byte {
 	out := make([]byte, 0, len(object)+len(name)+len(value)+4)
 	out = append(out, object[:len(object)-1]...)
-	if len(object) > 2 {
+	if len(bytes.TrimSpace(object[1:len(object)-1])) > 0 {
 		out = append(out, ',')
 	}
 	out, _ = jsontext.AppendQuote(out, name)

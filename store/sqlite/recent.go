@@ -17,8 +17,8 @@ const (
 // so that a call that goes through several changes is not read before each. The
 // file belongs to this process alone: nobody else can have changed it.
 //
-// Only what is durable is in it. What a batch changes is taken out or replaced
-// after its COMMIT and before anybody is answered.
+// Only what is durable is in it. What a batch changes is taken out before its
+// COMMIT, and put in as it is then before anybody is answered.
 type recent struct {
 	mu sync.Mutex
 	// Two generations: when the young one is full it becomes the old one, and
@@ -26,8 +26,9 @@ type recent struct {
 	young, old map[string]*stored
 	size       int // of the young one
 	// commits counts batches, so that what was read before one of them is not
-	// put in after it.
-	commits uint64
+	// put in after it; and while one is committed nothing is put in at all.
+	commits    uint64
+	committing bool
 }
 
 // stored is a call as it is in the file. Nobody changes it.
@@ -67,8 +68,23 @@ func (c *recent) read(call *record.Call, size int, commits uint64) {
 	s := &stored{call: row.Copy(call), size: size}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.commits == commits {
+	if c.commits == commits && !c.committing {
 		c.put(call.ID, s)
+	}
+}
+
+// commit is told before COMMIT what will have changed: from then on readers see
+// either in the file, and must not go back to what is here. All: it is not known
+// what changes.
+func (c *recent) commit(changed map[string]*stored, all bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.committing = true
+	if all {
+		c.young, c.old, c.size = nil, nil, 0
+	}
+	for id := range changed {
+		c.drop(id)
 	}
 }
 
@@ -77,14 +93,23 @@ func (c *recent) wrote(changed map[string]*stored) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.commits++
+	c.committing = false
 	for id, s := range changed {
 		if s != nil && s.size <= maxRecentCall {
 			c.put(id, s)
 			continue
 		}
-		delete(c.young, id)
-		delete(c.old, id)
+		c.drop(id)
 	}
+}
+
+// drop needs mu.
+func (c *recent) drop(id string) {
+	if s := c.young[id]; s != nil {
+		c.size -= s.size + 512
+	}
+	delete(c.young, id)
+	delete(c.old, id)
 }
 
 // forget is for when it is not known what is in the file.
@@ -92,6 +117,7 @@ func (c *recent) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.commits++
+	c.committing = false
 	c.young, c.old, c.size = nil, nil, 0
 }
 

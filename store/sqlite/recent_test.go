@@ -128,3 +128,48 @@ func TestWhatWasReadBeforeAWriteIsNotKeptAfterIt(t *testing.T) {
 		t.Error("it is kept")
 	}
 }
+
+// What List has shown, Load knows.
+func TestLoadDoesNotGoBackBehindList(t *testing.T) {
+	ctx := context.Background()
+	s, err := Open(ctx, Options{Path: filepath.Join(t.TempDir(), "store.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Commit(ctx, typical("x", 0)); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	var work sync.WaitGroup
+	work.Go(func() {
+		defer close(done)
+		for v := range int64(1000) {
+			if err := s.Commit(ctx, typical("x", v+1)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for range 2 {
+		work.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				all, err := s.List(ctx, store.Filter{Tenant: "acme"})
+				if err != nil || len(all) != 1 {
+					t.Error(all, err)
+					return
+				}
+				c, err := s.Load(ctx, "x")
+				if err != nil || c.Version < all[0].Version {
+					t.Errorf("List showed version %d, and Load %v, %v", all[0].Version, c, err)
+					return
+				}
+			}
+		})
+	}
+	work.Wait()
+}

@@ -137,6 +137,7 @@ func (w *writer) commit(batch []*job) ([]error, error) {
 	if err := w.flush(); err != nil {
 		return nil, errors.Join(err, w.rollback())
 	}
+	w.s.recent.commit(w.changed, w.blind)
 	if err := w.do("commit"); err != nil {
 		w.s.recent.forget()
 		return nil, errors.Join(&commitError{err}, w.rollback())
