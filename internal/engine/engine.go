@@ -145,6 +145,7 @@ func New(o Options) *Engine {
 // time, and returns once none is left.
 func (e *Engine) Work(ctx context.Context) error {
 	if err := e.Store.Takeover(ctx, e.Node, e.boot); err != nil {
+		e.drain() // requests may have come already
 		return fmt.Errorf("taking over the leases of earlier processes: %w", err)
 	}
 	for ctx.Err() == nil {

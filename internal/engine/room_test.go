@@ -94,3 +94,22 @@ func TestACancelBeforeTheRunIsRegisteredIsSeen(t *testing.T) {
 		}
 	})
 }
+
+// lame is a store that cannot take over.
+type lame struct{ store.Store }
+
+func (lame) Takeover(context.Context, string, string) error { return errors.New("input/output error") }
+
+// An engine that cannot begin is as one that has drained: what waits for that
+// does not wait for ever.
+func TestAnEngineThatCannotBeginHasStopped(t *testing.T) {
+	e := newEngine(lame{memory.New(memory.Options{})}, func(context.Context, *Run) End { return done })
+	if err := e.Work(context.Background()); err == nil {
+		t.Error("it works")
+	}
+	select {
+	case <-e.stopping:
+	default:
+		t.Error("nobody was told")
+	}
+}
