@@ -113,7 +113,7 @@ func (c *crowd) wander(ctx context.Context, seed uint64) {
 func pick[T any](r *rand.Rand, of []T) T { return of[r.IntN(len(of))] }
 
 func (c *crowd) begin(ctx context.Context, r *rand.Rand) {
-	name := pick(r, []string{"refund", "pay", "pay", "gift", "wire", "batch", "ship", "export", "hasty", "look", "letter", "order"})
+	name := pick(r, []string{"refund", "pay", "pay", "gift", "wire", "batch", "ship", "export", "parcel", "parcel", "hasty", "look", "letter", "order"})
 	order := fmt.Sprint("o", r.IntN(c.orders))
 	t := ticket{c: c.someone(pick(r, requesters), pick(r, []string{capsForm, capsTasks, capsTasks, capsNone})), method: "tools/call", name: name}
 	more := map[string]any{}

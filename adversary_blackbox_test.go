@@ -184,6 +184,7 @@ var bazaarTools = map[string]struct {
 	"batch":  {&tallystick.ToolOptions{Task: tallystick.TaskOptional}, tallystick.Who{}, false},
 	"ship":   {&tallystick.ToolOptions{Task: tallystick.TaskRequired, AskFirst: true}, tallystick.Who{}, true},
 	"export": {&tallystick.ToolOptions{Task: tallystick.TaskRequired}, tallystick.Who{Roles: []string{"finance"}}, false},
+	"parcel": {&tallystick.ToolOptions{Task: tallystick.TaskOptional, TaskAfter: 2 * time.Millisecond}, tallystick.Who{}, false},
 	"hasty":  {&tallystick.ToolOptions{Timeout: 20 * time.Millisecond}, tallystick.Who{}, true},
 }
 
@@ -202,7 +203,7 @@ func addBazaar(s *tallystick.Server, shop shopfront) {
 				return nil, nil, err
 			}
 			steps := []string{"charge"}
-			if name == "batch" || name == "export" {
+			if name == "batch" || name == "export" || name == "parcel" {
 				steps = []string{"charge", "ship", "mail"}
 			}
 			var receipts []int
