@@ -30,8 +30,8 @@ type TransportOptions struct {
 //
 // Each request runs in its own goroutine. notifications/cancelled ends its
 // context, and no response is sent then; so does the end of the input.
-// Connections wait for their requests before they report that end and before
-// they close.
+// Connections wait for their requests, up to 10 s, before they report that end
+// and before they close; listens end first, and say so.
 func NewTransport(t mcp.Transport, h Handler, opts TransportOptions) mcp.Transport {
 	return &transport{t, newFront(h, opts.Limits, opts.Log, opts.ServerInfo, opts.SupportedVersions)}
 }
