@@ -259,7 +259,7 @@ func (d *desk) lineOver(client, server mcp.Transport) *line {
 		d.t.Fatal(err)
 	}
 	d.t.Cleanup(func() { conn.Close(); ss.Close() })
-	return &line{d.t, conn, ss}
+	return &line{t: d.t, conn: conn, ss: ss, sent: map[any]*jsonrpc.Request{}}
 }
 
 // farewells counts those that have been written to a connection.

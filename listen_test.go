@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -166,6 +167,39 @@ type line struct {
 	t    *testing.T
 	conn mcp.Connection
 	ss   *mcp.ServerSession
+
+	mu   sync.Mutex
+	sent map[any]*jsonrpc.Request // by id
+
+	older bool // it speaks an earlier revision
+}
+
+// judge judges a message by the request that it belongs to. A notification of
+// progress says that by its token, which any request of a test may have.
+func (l *line) judge(msg jsonrpc.Message, m heard) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.older {
+		return
+	}
+	var req *jsonrpc.Request
+	switch msg := msg.(type) {
+	case *jsonrpc.Response:
+		req = l.sent[msg.ID.Raw()]
+	case *jsonrpc.Request:
+		id := m.id()
+		if n, ok := id.(float64); ok {
+			id = int64(n)
+		}
+		if req = l.sent[id]; msg.Method == "notifications/progress" {
+			return
+		}
+	}
+	if req == nil {
+		l.t.Errorf("nothing was asked for which this came: %+v", m)
+		return
+	}
+	judgeMessage(l.t, req, msg)
 }
 
 func (d *desk) line() *line {
@@ -180,7 +214,7 @@ func (d *desk) line() *line {
 		d.t.Fatal(err)
 	}
 	d.t.Cleanup(func() { conn.Close(); ss.Close() })
-	return &line{d.t, conn, ss}
+	return &line{t: d.t, conn: conn, ss: ss, sent: map[any]*jsonrpc.Request{}}
 }
 
 func (l *line) send(id any, method string, params map[string]any) {
@@ -198,6 +232,11 @@ func (l *line) send(id any, method string, params map[string]any) {
 			l.t.Fatal(err)
 		}
 	}
+	l.mu.Lock()
+	if l.older = l.older || method == "initialize"; req.IsCall() {
+		l.sent[req.ID.Raw()] = req
+	}
+	l.mu.Unlock()
 	if err := l.conn.Write(context.Background(), req); err != nil {
 		l.t.Fatal(err)
 	}
@@ -216,6 +255,7 @@ func (l *line) hear() *ear {
 			raw, err := jsonrpc.EncodeMessage(msg)
 			var m heard
 			if err == nil && json.Unmarshal(raw, &m) == nil {
+				l.judge(msg, m)
 				e.msgs <- m
 			}
 		}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
 	"github.com/tallystick/tallystick/internal/wire/shape"
 )
 
@@ -132,5 +134,25 @@ func TestEveryAnswerOfADeskIsJudged(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 		r = d.as("ann/acme", capsForm).call("form", nil)
+	}
+}
+
+// judgeMessage judges what came over a connection that is not HTTP.
+func judgeMessage(t *testing.T, req *jsonrpc.Request, msg jsonrpc.Message) {
+	t.Helper()
+	judge, err := shape.FromEnvironment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, err := jsonrpc.EncodeMessage(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent, err := jsonrpc.EncodeMessage(msg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := judge.Message(asked, sent); err != nil {
+		t.Errorf("the answer to %.500s: %v", asked, err)
 	}
 }

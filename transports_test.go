@@ -60,13 +60,15 @@ func peerOver(t *testing.T, d *desk, server, client mcp.Transport) rawPeer {
 		}
 		raw, _ := json.Marshal(all)
 		id, _ := jsonrpc.MakeID(n)
-		if err := conn.Write(ctx, &jsonrpc.Request{ID: id, Method: method, Params: raw}); err != nil {
+		req := &jsonrpc.Request{ID: id, Method: method, Params: raw}
+		if err := conn.Write(ctx, req); err != nil {
 			t.Fatal(err)
 		}
 		msg, err := conn.Read(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
+		judgeMessage(t, req, msg)
 		resp := msg.(*jsonrpc.Response)
 		var out map[string]any
 		if resp.Error != nil {
