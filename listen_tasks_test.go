@@ -402,6 +402,7 @@ func TestTenThousandListens(t *testing.T) {
 	const listens, tasks = 10_000, 50
 	d := newDesk(t, setup{tools: jobs("job"), opts: tallystick.Options{AnonymousEffects: true, Limits: tallystick.Limits{InFlight: listens + tasks}}})
 	l := d.line()
+	l.unjudged = true
 	e := l.hear()
 	meta := listenParams(capsTasks, nil)["_meta"]
 	ids := make([]string, tasks)

@@ -171,7 +171,7 @@ type line struct {
 	mu   sync.Mutex
 	sent map[any]*jsonrpc.Request // by id
 
-	older bool // it speaks an earlier revision
+	unjudged bool // it speaks an earlier revision, or there is too much of it
 }
 
 // judge judges a message by the request that it belongs to. A notification of
@@ -179,7 +179,7 @@ type line struct {
 func (l *line) judge(msg jsonrpc.Message, m heard) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.older {
+	if l.unjudged {
 		return
 	}
 	var req *jsonrpc.Request
@@ -233,7 +233,7 @@ func (l *line) send(id any, method string, params map[string]any) {
 		}
 	}
 	l.mu.Lock()
-	if l.older = l.older || method == "initialize"; req.IsCall() {
+	if l.unjudged = l.unjudged || method == "initialize"; req.IsCall() {
 		l.sent[req.ID.Raw()] = req
 	}
 	l.mu.Unlock()
