@@ -43,6 +43,23 @@ func TestAliasesComeBackAsTheyWere(t *testing.T) {
 	}
 }
 
+// nasty are messages, or parts of one, that parsers disagree about.
+var nasty = []string{
+	``, ` `, `{`, "\xef\xbb\xbf" + call("1", "echo", "{}"), call("1", "echo", "{}") + "\x00", "\x00" + call("1", "echo", "{}"),
+	call("1", "echo\x00", "{}"), strings.Replace(call("1", "echo", "{}"), `"method"`, `"method\u0000"`, 1), strings.Replace(call("1", "echo", "{}"), "tools/call", `tools/call\u0000`, 1),
+	strings.Replace(call("1", "echo", "{}"), `"params"`, `"Params"`, 1), strings.Replace(call("1", "echo", "{}"), `"params"`, `"param\u017f":{},"params"`, 1),
+	strings.Replace(call("1", "echo", "{}"), `"method"`, `"m\u0065thod":"ping","method"`, 1), strings.Replace(call("1", "echo", "{}"), `"name"`, `"n\u0061me":"x","name"`, 1),
+	strings.Replace(call("1", "echo", "{}"), `"id":1`, `"id":1,"id":2`, 1), strings.Replace(call("1", "echo", "{}"), `"_meta":{`, `"_meta":{"progressToken":1,"progress\u0054oken":2,`, 1),
+	call(`"\ud800"`, "echo", "{}"), call("1", "echo", `{"\udfff":1}`), call("1", "echo", "{\"a\":\"\xff\xfe\"}"), call("\"\xc0\x80\"", "echo", "{}"),
+	call("1e24", "echo", "{}"), call("1000000000000000000000000", "echo", `{"a":1000000000000000000000000}`), call("9007199254740993", "echo", `{"a":9007199254740993}`), call("-0", "echo", `{"a":-0}`), call("1", "echo", `{"a":1e400}`), call("1.0", "echo", "{}"), call("null", "echo", "{}"),
+	call("1", "echo", `{"a":`+strings.Repeat("[", 60)+strings.Repeat("]", 60)+`}`), call("1", "echo", `{"a":`+strings.Repeat("[", 61)+strings.Repeat("]", 61)+`}`), call("1", "echo", `{"a":`+strings.Repeat("[", 62)+strings.Repeat("]", 62)+`}`),
+	call("1", "echo", `{"`+strings.Repeat("k", 1000)+`":1}`), `[` + call("1", "echo", "{}") + `]`, `{"jsonrpc":"2.0","id":1,"result":{},"error":{}}`, `{"jsonrpc":"2.0","id":1,"result":{}}`,
+	initialize, legacyCall, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":9007199254740993}}`,
+	`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"taskIds":["a","a"],"TaskIds":[]},` + modernMeta + `}}`,
+	`{"jsonrpc":"2.0","id":1,"method":"tasks/update","params":{"taskId":"t","inputResponses":{"k":{"action":"accept"},"\u006b":{}},"requestState":"s",` + modernMeta + `}}`,
+	`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"a:\u0000\u007f\u00ad",` + modernMeta + `}}`,
+}
+
 // FuzzParse: whatever arrives, parsing ends, and what it accepts another strict
 // parser reads the same way.
 func FuzzParse(f *testing.F) {
@@ -57,8 +74,12 @@ func FuzzParse(f *testing.F) {
 		}
 	}
 	f.Add([]byte(strings.Repeat("[", 100_000)))
+	for _, s := range append(splits, nasty...) {
+		f.Add([]byte(s))
+	}
 	limits := Limits{}.withDefaults()
 	f.Fuzz(func(t *testing.T, body []byte) {
+		checkSplit(t, body)
 		m, bad := parseMessage(body, limits)
 		if bad != nil {
 			if !json.Valid(encodeError(m.ID, bad)) {

@@ -69,13 +69,6 @@ func TestSplitTakesApartWhatTheDecoderDoes(t *testing.T) {
 	checkSplit(t, []byte(strings.Repeat(`{"a":`, 100)+"1"+strings.Repeat("}", 100)))
 }
 
-func FuzzSplit(f *testing.F) {
-	for _, s := range splits {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(checkSplit)
-}
-
 func TestWhatIsRememberedIsBounded(t *testing.T) {
 	var r remembered[int]
 	for i := range 3 * maxRemembered {
