@@ -1,7 +1,9 @@
 package tallystick
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/tallystick/tallystick/record"
@@ -80,6 +82,9 @@ func (s *Server) writeRefusals() {
 	for r, n := range counts {
 		entries = append(entries, record.Entry{At: now, Tenant: r.tenant, Event: "refused", By: record.System, Reason: r.reason, Count: n})
 	}
+	slices.SortFunc(entries, func(a, b record.Entry) int {
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Reason, b.Reason))
+	})
 	if err == nil {
 		err = s.store.Commit(ctx, record.Change{Audit: entries})
 	}

@@ -15,8 +15,12 @@ func (r *Run) commit(ctx context.Context, events Events) error {
 }
 
 func (r *Run) commitAs(ctx context.Context, by record.Actor, events Events) error {
-	r.committing.Lock()
-	defer r.committing.Unlock()
+	select {
+	case r.committing <- struct{}{}:
+		defer func() { <-r.committing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	if r.forgotten() {
 		return ErrLost
 	}

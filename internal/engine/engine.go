@@ -169,6 +169,10 @@ const batch = 64
 
 // look does what is due now and reports whether there may be more of it.
 func (e *Engine) look(ctx context.Context) (again bool, err error) {
+	select {
+	case <-e.wake: // what it was for is looked at now
+	default:
+	}
 	now, err := e.Store.Now(ctx)
 	if err != nil {
 		return false, err

@@ -51,7 +51,7 @@ type Run struct {
 	counted   bool          // among the runs without a waiting client, since then; the engine's mu guards it
 	tenant    string
 
-	committing sync.Mutex // one change at a time; held over the store's write
+	committing chan struct{} // capacity 1: one change at a time; held over the store's write
 
 	mu      sync.Mutex
 	call    *record.Call
@@ -78,9 +78,9 @@ func (e *Engine) newRun(c *record.Call, stored bool) *Run {
 	r := &Run{
 		e: e, id: c.ID, epoch: c.Epoch, call: c, tenant: c.Owner.Tenant,
 		by:        record.Actor{Principal: c.Owner, Roles: c.Roles, Channel: record.ChannelRun},
-		announced: make(chan struct{}),
-		effects:   map[string]chan struct{}{},
-		begun:     stored && c.EffectBegun(),
+		announced: make(chan struct{}), committing: make(chan struct{}, 1),
+		effects: map[string]chan struct{}{},
+		begun:   stored && c.EffectBegun(),
 	}
 	if c.Task {
 		close(r.announced)
@@ -463,8 +463,8 @@ func (r *Run) announcing(c *record.Call) []record.Event {
 // Forget ends the run of a call that nothing has put on record, and reports
 // whether it is one: from then on nothing can.
 func (r *Run) Forget() bool {
-	r.committing.Lock()
-	defer r.committing.Unlock()
+	r.committing <- struct{}{}
+	defer func() { <-r.committing }()
 	r.mu.Lock()
 	kept := r.keeping == Kept && r.opened == nil || r.unsure
 	r.mu.Unlock()
