@@ -46,9 +46,13 @@ var errText = errors.New("a text with a broken escape")
 func Untext(s string) (string, error) {
 	at := strings.IndexRune(s, mark)
 	if at < 0 {
+		if strings.Contains(s, "\x00") {
+			return "", errText
+		}
 		return s, nil
 	}
 	const lead = string(mark)
+	written := s
 	var b strings.Builder
 	for ; at >= 0; at = strings.IndexRune(s, mark) {
 		b.WriteString(s[:at])
@@ -73,5 +77,8 @@ func Untext(s string) (string, error) {
 		s = s[2:]
 	}
 	b.WriteString(s)
+	if Text(b.String()) != written { // an escape of what needs none
+		return "", errText
+	}
 	return b.String(), nil
 }
