@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tallystick/tallystick/record"
@@ -16,11 +17,18 @@ import (
 // write that killed it. It only serves to stop the goroutines of that process.
 var ErrKilled = errors.New("faulty: the process was killed at this write")
 
+// ErrLapsing is the error of Renew while leases are let lapse.
+var ErrLapsing = errors.New("faulty: leases are not renewed")
+
 // A Fault says what happens at a write. The zero value: nothing special.
 type Fault struct {
 	Err   error // what the caller gets; nil: no fault
 	After bool  // the change is applied all the same
 	Kills bool  // every later use of the store fails with ErrKilled
+	// Delay, if not nil, is called first, while all other writes wait: it takes
+	// its time, or moves the clock of the inner store as if it had. A change
+	// whose ctx ends meanwhile is not applied.
+	Delay func()
 }
 
 // The two ways to be killed at a write.
@@ -36,9 +44,14 @@ type Store struct {
 	inner store.Store
 	plan  func(n int, c record.Change) Fault
 
-	mu     sync.Mutex // held through each Commit, so that n is their order
+	// turn is taken through each write, so that n is their order. It is a channel
+	// so that to wait for it in a testing/synctest bubble does not stop the clock.
+	turn   chan struct{}
 	n      int
-	killed chan struct{} // closed by the write that kills
+	once   sync.Once
+	killed chan struct{} // closed by what kills
+
+	lapsing atomic.Bool
 }
 
 var _ store.Store = (*Store)(nil)
@@ -47,17 +60,30 @@ var _ store.Store = (*Store)(nil)
 // Renewals, take-overs and purges are not counted: how many there are depends
 // on the time, and to die at one is to die before the next Commit.
 func New(inner store.Store, plan func(n int, c record.Change) Fault) *Store {
-	return &Store{inner: inner, plan: plan, killed: make(chan struct{})}
+	return &Store{inner: inner, plan: plan, turn: make(chan struct{}, 1), killed: make(chan struct{})}
 }
+
+// Kill kills the process now. A write that is under way may still be applied;
+// nobody hears of it.
+func (s *Store) Kill() { s.once.Do(func() { close(s.killed) }) }
+
+// LetLeasesLapse says whether Renew fails from now on, as if the store could not
+// be reached for it.
+func (s *Store) LetLeasesLapse(lapse bool) { s.lapsing.Store(lapse) }
 
 // Killed is closed once a write has killed the process.
 func (s *Store) Killed() <-chan struct{} { return s.killed }
 
 // Writes is how many Commits there were so far.
 func (s *Store) Writes() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.take()()
 	return s.n
+}
+
+// take waits for the writes before it.
+func (s *Store) take() (leave func()) {
+	s.turn <- struct{}{}
+	return func() { <-s.turn }
 }
 
 func (s *Store) dead() error {
@@ -71,24 +97,36 @@ func (s *Store) dead() error {
 
 // Commit implements [store.Store].
 func (s *Store) Commit(ctx context.Context, c record.Change) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.take()()
 	if err := s.dead(); err != nil {
 		return err
 	}
 	s.n++
 	f := s.plan(s.n, c)
-	if f.Err == nil {
-		return s.inner.Commit(ctx, c)
+	if f.Delay != nil {
+		f.Delay()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 	}
-	if f.After {
-		// What the store says of it nobody hears.
-		_ = s.inner.Commit(context.WithoutCancel(ctx), c)
+	var err error
+	if f.Err == nil || f.After {
+		ctx := ctx
+		if f.Err != nil {
+			ctx = context.WithoutCancel(ctx)
+		}
+		err = s.inner.Commit(ctx, c)
 	}
 	if f.Kills {
-		close(s.killed)
+		s.Kill()
 	}
-	return f.Err
+	if f.Err != nil {
+		return f.Err // what the store says of it nobody hears
+	}
+	if dead := s.dead(); dead != nil {
+		return dead
+	}
+	return err
 }
 
 // alive runs one use of the inner store. A process that is killed meanwhile
@@ -127,11 +165,16 @@ func (s *Store) Due(ctx context.Context, now time.Time, limit int, except []stri
 
 // Renew implements [store.Store].
 func (s *Store) Renew(ctx context.Context, holder string, leases []store.LeaseRef, until time.Time) ([]store.LeaseRef, error) {
+	if s.lapsing.Load() {
+		return nil, ErrLapsing
+	}
+	defer s.take()()
 	return alive(s, func() ([]store.LeaseRef, error) { return s.inner.Renew(ctx, holder, leases, until) })
 }
 
 // Takeover implements [store.Store].
 func (s *Store) Takeover(ctx context.Context, node, boot string) error {
+	defer s.take()()
 	_, err := alive(s, func() (struct{}, error) { return struct{}{}, s.inner.Takeover(ctx, node, boot) })
 	return err
 }

@@ -1,8 +1,10 @@
 package faulty_test
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/tallystick/tallystick/record"
 	"github.com/tallystick/tallystick/store"
@@ -65,6 +67,57 @@ func TestAFaultThatKillsNobody(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := s.Load(t.Context(), "lost"); !errors.Is(err, store.ErrNotFound) {
+		t.Error(err)
+	}
+}
+
+// A write that took longer than its run's lease changes nothing, and neither
+// does one that nobody waits for any more.
+func TestAWriteIsDelayed(t *testing.T) {
+	now := time.Unix(1000, 0)
+	inner := memory.New(memory.Options{Now: func() time.Time { return now }})
+	ctx, leave := context.WithCancel(t.Context())
+	s := faulty.New(inner, func(n int, _ record.Change) faulty.Fault {
+		switch n {
+		case 2:
+			return faulty.Fault{Delay: func() { now = now.Add(time.Minute) }}
+		case 3:
+			return faulty.Fault{Delay: leave}
+		}
+		return faulty.Fault{}
+	})
+	call := &record.Call{ID: "1", State: record.Running, Epoch: 1, Lease: record.Lease{Holder: "h", Until: now.Add(10 * time.Second)}}
+	if err := s.Commit(ctx, record.Change{ID: "1", After: call}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Commit(ctx, record.Change{ID: "1", Version: 1, Epoch: 1, After: call}); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("past its lease: %v", err)
+	}
+	if err := s.Commit(ctx, record.Change{ID: "1", Version: 1, After: call}); !errors.Is(err, context.Canceled) {
+		t.Errorf("past its context: %v", err)
+	}
+	if c, err := inner.Load(t.Context(), "1"); err != nil || c.Version != 1 {
+		t.Errorf("%+v %v", c, err)
+	}
+}
+
+func TestAProcessIsKilledFromOutside(t *testing.T) {
+	inner := memory.New(memory.Options{})
+	s := faulty.New(inner, func(int, record.Change) faulty.Fault { return faulty.Fault{} })
+	s.LetLeasesLapse(true)
+	if _, err := s.Renew(t.Context(), "h", nil, time.Time{}); !errors.Is(err, faulty.ErrLapsing) {
+		t.Error(err)
+	}
+	s.LetLeasesLapse(false)
+	if _, err := s.Renew(t.Context(), "h", nil, time.Time{}); err != nil {
+		t.Error(err)
+	}
+	s.Kill()
+	<-s.Killed()
+	if err := s.Commit(t.Context(), record.Change{ID: "1", After: &record.Call{ID: "1"}}); !errors.Is(err, faulty.ErrKilled) {
+		t.Error(err)
+	}
+	if _, err := inner.Load(t.Context(), "1"); !errors.Is(err, store.ErrNotFound) {
 		t.Error(err)
 	}
 }

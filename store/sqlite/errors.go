@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"syscall"
 
-	driver "modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
 
 	"github.com/tallystick/tallystick/store"
@@ -30,18 +29,18 @@ func classify(err error) error {
 	if errors.Is(err, syscall.ENOSPC) {
 		return fmt.Errorf("%w (%w)", store.ErrFull, err)
 	}
-	var e *driver.Error
-	if !errors.As(err, &e) {
+	code, ok := resultCode(err)
+	if !ok {
 		return err
 	}
-	switch e.Code() & 0xff {
+	switch code & 0xff {
 	case lib.SQLITE_FULL:
 		return fmt.Errorf("%w (%w)", store.ErrFull, err)
 	case lib.SQLITE_CORRUPT, lib.SQLITE_NOTADB, lib.SQLITE_MISMATCH:
 		return fmt.Errorf("%w (%w)", store.ErrCorrupt, err)
 	}
 	// The -shm file is extended before anything is written through it.
-	if e.Code() == lib.SQLITE_IOERR_SHMSIZE {
+	if code == lib.SQLITE_IOERR_SHMSIZE {
 		return fmt.Errorf("%w (%w)", store.ErrFull, err)
 	}
 	return err

@@ -50,7 +50,7 @@ func openDB(path, txlock string, connections int, pragmas ...string) (*sql.DB, e
 		"journal_size_limit(67108864)", // a WAL that has grown shrinks again
 	}, pragmas...)
 	dsn := url.URL{Scheme: "file", Path: name, RawQuery: q.Encode()}
-	db, err := sql.Open("sqlite", dsn.String())
+	db, err := openPool(dsn.String())
 	if err != nil {
 		return nil, err
 	}

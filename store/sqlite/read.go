@@ -11,8 +11,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	driver "modernc.org/sqlite"
-
 	"github.com/tallystick/tallystick/record"
 	"github.com/tallystick/tallystick/store"
 	"github.com/tallystick/tallystick/store/internal/row"
@@ -43,8 +41,7 @@ func (s *Store) each(ctx context.Context, name string, args []any, scan func(*sq
 	defer rows.Close()
 	for rows.Next() {
 		if err := scan(rows); err != nil {
-			var e *driver.Error
-			if errors.As(err, &e) || errors.Is(err, store.ErrCorrupt) || ctx.Err() != nil {
+			if _, ok := resultCode(err); ok || errors.Is(err, store.ErrCorrupt) || ctx.Err() != nil {
 				return err
 			}
 			return corrupt("a row of "+name, err)
