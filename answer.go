@@ -141,7 +141,7 @@ func responseOf(kind record.Kind, request, value []byte) (mcp.InputResponse, err
 		return &r, json.Unmarshal(value, &r)
 	case record.KindRoots:
 		var r mcp.ListRootsResult
-		return &r, json.Unmarshal(value, &r)
+		return &r, strictDecode(value, &r) // as it was checked: "URI" is no uri
 	}
 	r := &mcp.ElicitResult{Action: "accept", Content: map[string]any{}}
 	if kind == record.KindURL {
@@ -183,12 +183,8 @@ func readAnswer(q *record.Question, raw json.RawMessage) (given, misfit) {
 		}
 		return g, nil
 	case record.KindRoots:
-		var r struct {
-			Roots []struct {
-				URI string `json:"uri"`
-			} `json:"roots"`
-		}
-		if strictDecode(raw, &r) != nil || r.Roots == nil {
+		var r mcp.ListRootsResult
+		if strictDecode(raw, &r) != nil || r.Roots == nil || slices.Contains(r.Roots, nil) {
 			return g, misfit{"": "is no roots/list result"}
 		}
 		for _, root := range r.Roots {
