@@ -199,7 +199,11 @@ func (e *Engine) look(ctx context.Context) (again bool, err error) {
 		if started >= free {
 			break
 		}
-		if e.start(ctx, id) {
+		ok, err := e.start(ctx, id)
+		switch {
+		case err != nil:
+			failed = fmt.Errorf("looking at call %s, which is ready: %w", id, err)
+		case ok:
 			started++
 		}
 	}

@@ -119,16 +119,16 @@ func (e *Engine) refresh(ctx context.Context, r *Run) {
 
 // start takes a ready call and runs it in the background. It reports whether
 // it did.
-func (e *Engine) start(ctx context.Context, id string) bool {
+func (e *Engine) start(ctx context.Context, id string) (bool, error) {
 	c, err := e.Store.Load(ctx, id)
 	if err != nil || c.State != record.Ready {
-		return false
+		return false, ignore(err, store.ErrNotFound)
 	}
 	tenant := c.Owner.Tenant
 	e.mu.Lock()
 	if e.draining || e.active[id] || !e.hasRoom(tenant) {
 		e.mu.Unlock()
-		return false
+		return false, nil
 	}
 	e.active[id] = true
 	e.occupy(tenant)
@@ -145,7 +145,7 @@ func (e *Engine) start(ctx context.Context, id string) bool {
 			e.sleep(ctx, time.Second, nil) // what fails is not tried at once again
 		}
 	})
-	return true
+	return true, nil
 }
 
 // room reports whether another run without a waiting client may begin.

@@ -319,6 +319,23 @@ func TestACancelElsewhereReachesTheRun(t *testing.T) {
 	})
 }
 
+// A call that is ready and cannot be read is looked at again, though nothing
+// else happens.
+func TestAReadyCallThatCannotBeReadIsTriedAgain(t *testing.T) {
+	for fails := range int64(4) {
+		synctest.Test(t, func(t *testing.T) {
+			s := &flaky{Store: memory.New(memory.Options{})}
+			s.noLoads.Store(fails)
+			b := newBench(t, s, func(context.Context, *Run) End { return done })
+			defer b.stop()
+			id := b.create()
+			time.Sleep(time.Minute)
+			s.noLoads.Store(0)
+			b.ended(id, record.Completed, "")
+		})
+	}
+}
+
 // A store that cannot be written to is not hammered, and panics of callbacks
 // are survived.
 func TestTheLoopSurvives(t *testing.T) {

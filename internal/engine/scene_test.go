@@ -143,6 +143,7 @@ type flaky struct {
 	store.Store
 	calls   atomic.Int64
 	noRenew atomic.Bool
+	noLoads atomic.Int64 // so many fail
 
 	mu     sync.Mutex                // guards the rest
 	commit func(record.Change) error // nil: nothing
@@ -174,6 +175,9 @@ func (s *flaky) Now(ctx context.Context) (time.Time, error) {
 
 func (s *flaky) Load(ctx context.Context, id string) (*record.Call, error) {
 	s.calls.Add(1)
+	if s.noLoads.Add(-1) >= 0 {
+		return nil, errors.New("input/output error")
+	}
 	return s.Store.Load(ctx, id)
 }
 
