@@ -34,6 +34,7 @@ type counter struct {
 	// paid counts the effects of "pay", each of which needs a yes.
 	mu   sync.Mutex
 	paid map[string]int
+	log  bytes.Buffer // of errors
 
 	session, state, look, task string
 }
@@ -44,14 +45,15 @@ func newCounter(t testing.TB) *counter {
 		t.Fatal(err)
 	}
 	sdk := mcp.NewServer(&mcp.Implementation{Name: "counter", Version: "1"}, nil)
+	c := &counter{paid: map[string]int{}}
 	srv, err := New(sdk, &Options{
-		Store: memory.New(memory.Options{}), Keys: ks.AEAD(), Log: slog.New(slog.DiscardHandler),
+		Store: memory.New(memory.Options{}), Keys: ks.AEAD(), Log: slog.New(slog.NewTextHandler(c, &slog.HandlerOptions{Level: slog.LevelError})),
 		Limits: Limits{InlineWait: time.Millisecond, Sessions: 50, BodyBytes: 64 << 10, ArgumentsBytes: 32 << 10, ResultBytes: 64 << 10, LiveCalls: 500, Drain: time.Second},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &counter{srv: srv, paid: map[string]int{}}
+	c.srv = srv
 	c.add()
 	c.http = srv.Handler(nil)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -70,6 +72,26 @@ func newCounter(t testing.TB) *counter {
 	c.look = c.field(t, `"name":"look","arguments":{"orderId":"1"}`, "requestState")
 	c.task = c.field(t, `"name":"job"`, "taskId")
 	return c
+}
+
+// Write takes a line of the log.
+func (c *counter) Write(line []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.log.Write(line)
+}
+
+// panicked returns what was logged since it was last asked, if that tells of a
+// panic.
+func (c *counter) panicked() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	said := c.log.String()
+	c.log.Reset()
+	if strings.Contains(said, "panic") {
+		return said
+	}
+	return ""
 }
 
 func (c *counter) field(t testing.TB, params, name string) string {
@@ -285,6 +307,9 @@ func (c *counter) check(t *testing.T, judge *shape.Judge, q request) {
 	}
 	answer := w.Body.Bytes()
 	tell := func(what any) { t.Fatalf("%v: %d %.1000s to %.2000q", what, w.Code, answer, q) }
+	if trace := c.panicked(); trace != "" {
+		tell(trace)
+	}
 	busy := bytes.Contains(answer, []byte("too many sessions")) || bytes.Contains(answer, []byte("still being worked on"))
 	if w.Code >= 500 && !busy && ctx.Err() == nil {
 		tell("a failure of ours")

@@ -96,6 +96,9 @@ func (x *exchange) carried(ctx context.Context, claims seal.Claims) (json.RawMes
 	if err := json.Unmarshal(claims.Journal, &c); err != nil {
 		return nil, x.refuseState(ctx, "", "journal_unreadable")
 	}
+	if !x.paused(&c, claims.Round) {
+		return nil, x.refuseState(ctx, "", "journal_does_not_fit")
+	}
 	c.Args = x.r.Arguments
 	observe.At(x.values).Of(&c)
 	a := accessTo(&c, Resume, x.id)
@@ -119,6 +122,14 @@ func (x *exchange) carried(ctx context.Context, claims seal.Claims) (json.RawMes
 		return nil, x.refuseState(ctx, "", "journal_does_not_fit")
 	}
 	return x.drive(ctx, run)
+}
+
+// paused reports whether a carried call is as it was when round n was closed.
+// Only another release can have sealed what is not.
+func (x *exchange) paused(c *record.Call, n int) bool {
+	return c.State == record.Waiting && !c.Background && n > 0 && c.Round == n && len(c.Rounds) == n && c.Rounds[n-1].Closed &&
+		c.Owner == x.id.principal() && c.Action == x.action &&
+		!slices.ContainsFunc(c.Questions, func(q record.Question) bool { return q.State == record.Answered && len(q.Answers) == 0 })
 }
 
 // resume goes on with round n of a kept call.
