@@ -6,6 +6,9 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // FuzzJournal: whatever journal a state carries that was sealed with our key, by
@@ -36,7 +39,7 @@ func FuzzJournal(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, journal, answers []byte, round int) {
 		var given map[string]json.RawMessage
-		if json.Unmarshal(answers, &given) != nil || given == nil {
+		if !utf8.Valid(answers) || !jsontext.Value(answers).IsValid(jsontext.AllowDuplicateNames(true)) || json.Unmarshal(answers, &given) != nil || given == nil {
 			return
 		}
 		forged := claims
