@@ -361,6 +361,9 @@ func (x *exchange) finish(ctx context.Context, run *engine.Run, end engine.End) 
 		var refused *record.Refusal
 		if errors.As(err, &refused) {
 			if c, lerr := x.s.engine.Load(ctx, c.ID); lerr == nil {
+				if c.State != record.Ended && !c.Background {
+					return nil, errInFlight() // its run has lost its lease: the same request goes on with it
+				}
 				return x.status(c) // it ended otherwise meanwhile
 			}
 		}

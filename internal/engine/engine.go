@@ -403,6 +403,7 @@ func (e *Engine) lookAfter(before *record.Call, c record.Change) {
 					e.tell(before, c)
 				}
 				e.notify(now)
+				e.nudge() // of a lease that no run here has only the store knows
 				return
 			case errors.Is(err, store.ErrNotFound) && c.Remove:
 				e.tell(before, c)

@@ -35,8 +35,12 @@ var arrows = map[string][]string{
 	"internal/observe": {"store", "record"},
 	"internal/wire":    {},
 	"internal/layout":  {},
+	"internal/sim":     {},
 
+	"internal/bazaar":      append([]string{"record"}, public...), // it looks at what was kept
 	"internal/conformance": public,
+	"internal/crashtest":   append([]string{"internal/bazaar"}, public...),
+	"internal/history":     append([]string{"store/faulty", "record"}, public...),
 	"cmd":                  public,
 	"examples":             public,
 	"bench":                append([]string{"record"}, public...), // it stores a million calls itself
