@@ -11,7 +11,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 CONFORMANCE := ./internal/conformance
 
-.PHONY: help test needs build fmt vet staticcheck race conformance short bench vuln vuln-if-reachable fuzz demo
+.PHONY: help test needs build fmt vet staticcheck race conformance short bench crash vuln vuln-if-reachable fuzz demo
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -51,6 +51,9 @@ short: ## the Go tests alone, quickly
 
 bench: ## what it costs, as a table: about ten minutes on a quiet machine (docs/performance.md)
 	$(GO) run ./bench
+
+crash: ## 300 SIGKILLs of a server under load: some minutes (docs/testing.md)
+	$(GO) run ./internal/crashtest
 
 vuln: ## known vulnerabilities; needs the internet (vuln.go.dev)
 	$(GO) run $(GOVULNCHECK) ./...

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tallystick/tallystick/internal/bazaar"
 	"github.com/tallystick/tallystick/internal/wire"
 )
 
@@ -25,6 +26,8 @@ type forger struct {
 	*rand.Rand
 	state, task string
 }
+
+func pick[T any](r *rand.Rand, of []T) T { return of[r.IntN(len(of))] }
 
 const metaOfForger = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}}`
 
@@ -142,7 +145,7 @@ func (s *trickle) Read(p []byte) (int, error) {
 }
 
 func bytesBazaar(t *testing.T, c *crowd, seed uint64) (*desk, forger) {
-	d := c.desk.Load()
+	d := c.desk
 	ann := d.as("ann/acme", capsTasks)
 	f := forger{rand.New(rand.NewPCG(seed, 9)), ann.call("pay", map[string]any{"orderId": "o1"}).state(), ""}
 	f.task, _ = ann.call("export", map[string]any{"orderId": "o1"}).result["taskId"].(string)
@@ -156,8 +159,8 @@ func bytesBazaar(t *testing.T, c *crowd, seed uint64) (*desk, forger) {
 // the server as it was.
 func TestForgedRequestsOverHTTP(t *testing.T) {
 	seed := bazaarSeed(t)
-	c := newCrowd(t, newFarSide(seed))
-	c.far.mood = 0
+	c := newCrowd(t, bazaar.NewFarSide(seed))
+	c.Far.Mood = 0
 	db, stop := openBazaar(t, c, plainStore)
 	d, f := bytesBazaar(t, c, seed)
 	end := time.Now().Add(bazaarTime(time.Second))
@@ -210,7 +213,6 @@ func TestForgedRequestsOverHTTP(t *testing.T) {
 		}
 	}
 	stillWell(t, d, sent[0].Load(), fmt.Sprint(tally))
-	c.settle(db)
 	c.check(db)
 	stop()
 }
@@ -257,8 +259,8 @@ func stillWell(t *testing.T, d *desk, sent int64, tally string) {
 // The same over stdio, a line each: a right request among them is answered.
 func TestForgedRequestsOverStdio(t *testing.T) {
 	seed := bazaarSeed(t)
-	c := newCrowd(t, newFarSide(seed))
-	c.far.mood = 0
+	c := newCrowd(t, bazaar.NewFarSide(seed))
+	c.Far.Mood = 0
 	db, stop := openBazaar(t, c, plainStore)
 	d, f := bytesBazaar(t, c, seed)
 	toServer, fromClient := io.Pipe()
@@ -317,7 +319,6 @@ func TestForgedRequestsOverStdio(t *testing.T) {
 	<-over
 	toClient.Close()
 	stillWell(t, d, n, "lines")
-	c.settle(db)
 	c.check(db)
 	stop()
 }

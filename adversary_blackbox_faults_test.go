@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tallystick/tallystick"
+	"github.com/tallystick/tallystick/internal/bazaar"
 	"github.com/tallystick/tallystick/record"
 	"github.com/tallystick/tallystick/store"
 )
@@ -87,8 +88,8 @@ func (s *sickStore) Commit(ctx context.Context, c record.Change) error {
 // Reads, leases and the clock fail too.
 func TestACrowdOnASickStoreGetsNothingWrong(t *testing.T) {
 	seed := bazaarSeed(t)
-	c := newCrowd(t, newFarSide(seed))
-	c.crashes = true
+	c := newCrowd(t, bazaar.NewFarSide(seed))
+	c.Crashes = true
 	sick := &sickStore{rand: rand.New(rand.NewPCG(seed, 5))}
 	db, stop := openBazaar(t, c, func(s store.Store) store.Store {
 		sick.Store = s
@@ -97,7 +98,6 @@ func TestACrowdOnASickStoreGetsNothingWrong(t *testing.T) {
 	sick.ill.Store(true)
 	c.crowded(seed, 12, bazaarTime(2*time.Second))
 	sick.ill.Store(false)
-	c.settle(db)
 	c.check(db)
 	stop()
 }
@@ -106,7 +106,7 @@ func TestACrowdOnASickStoreGetsNothingWrong(t *testing.T) {
 // who had the right when they were last asked for.
 func TestACrowdActsOnlyWhileItMay(t *testing.T) {
 	seed := bazaarSeed(t)
-	c := newCrowd(t, newFarSide(seed))
+	c := newCrowd(t, bazaar.NewFarSide(seed))
 	var mu sync.Mutex
 	r := rand.New(rand.NewPCG(seed, 6))
 	said := map[string]bool{}
@@ -124,17 +124,16 @@ func TestACrowdActsOnlyWhileItMay(t *testing.T) {
 		denied++
 		return errors.New("not today")
 	}
-	c.far.witness = func(ch charge) {
+	c.Far.Witness = func(ch bazaar.Charge) {
 		mu.Lock()
 		defer mu.Unlock()
 		if !said[ch.Call+" "+ch.Effect] {
-			c.blame("%+v though it may not", ch)
+			c.Blame("%+v though it may not", ch)
 		}
 	}
-	c.denials = true
+	c.Denials = true
 	db, stop := openBazaar(t, c, plainStore)
 	c.crowded(seed, 12, bazaarTime(2*time.Second))
-	c.settle(db)
 	c.check(db)
 	t.Logf("denied %d times", denied)
 	stop()

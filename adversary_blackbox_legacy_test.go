@@ -16,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/tallystick/tallystick"
+	"github.com/tallystick/tallystick/internal/bazaar"
 	"github.com/tallystick/tallystick/store/sqlite"
 )
 
@@ -70,7 +71,7 @@ func TestSessionsNeverCross(t *testing.T) {
 		t.Fatal(err)
 	}
 	var charges sync.Map
-	d := newDesk(t, setup{opts: bazaarOptions(db), tools: func(d *desk) {
+	d := newDesk(t, setup{opts: bazaar.Options(db), tools: func(d *desk) {
 		tallystick.AddTool(d.srv, &mcp.Tool{Name: "spell"}, nil, func(ctx context.Context, call *tallystick.Call, in refundArgs) (*mcp.CallToolResult, codeOf, error) {
 			a, errA := tallystick.Ask[codeOf](call, tallystick.Question{Key: "a", Message: "Code " + in.OrderID})
 			b, errB := tallystick.Ask[codeOf](call, tallystick.Question{Key: "b", Message: "Code " + in.OrderID + " again"})

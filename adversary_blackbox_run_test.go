@@ -2,20 +2,51 @@ package tallystick_test
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/tallystick/tallystick"
+	"github.com/tallystick/tallystick/internal/bazaar"
 	"github.com/tallystick/tallystick/record"
 	"github.com/tallystick/tallystick/store"
 	"github.com/tallystick/tallystick/store/faulty"
 	"github.com/tallystick/tallystick/store/sqlite"
 )
 
-func bazaarOptions(s store.Store) tallystick.Options {
-	return tallystick.Options{Store: s, Limits: tallystick.Limits{LiveCalls: 1 << 20, Lease: time.Second, InlineWait: 100 * time.Millisecond}}
+// A crowd of the bazaar tries a server in this process.
+type crowd struct {
+	*bazaar.Crowd
+	t    *testing.T
+	desk *desk
+	opts tallystick.Options
+}
+
+func newCrowd(t *testing.T, far *bazaar.FarSide) *crowd {
+	return &crowd{Crowd: bazaar.NewCrowd(far), t: t}
+}
+
+// bazaarSeed is printed with each campaign; bazaarTime is how long it takes.
+// TALLYSTICK_BAZAAR_SEED and TALLYSTICK_BAZAAR_TIME set them by hand.
+func bazaarSeed(t *testing.T) uint64 {
+	seed := rand.Uint64N(1 << 40)
+	if s := os.Getenv("TALLYSTICK_BAZAAR_SEED"); s != "" {
+		fmt.Sscan(s, &seed)
+	}
+	t.Logf("TALLYSTICK_BAZAAR_SEED=%d", seed)
+	return seed
+}
+
+func bazaarTime(short time.Duration) time.Duration {
+	if d, err := time.ParseDuration(os.Getenv("TALLYSTICK_BAZAAR_TIME")); err == nil {
+		return d
+	}
+	return short
 }
 
 // openBazaar serves it from a file in this process.
@@ -31,19 +62,20 @@ func openBazaar(t *testing.T, c *crowd, wrap func(store.Store) store.Store) (*sq
 
 // serve serves it from that file.
 func (c *crowd) serve(db *sqlite.Store, wrap func(store.Store) store.Store, path string) (stop func()) {
-	opts := bazaarOptions(wrap(db))
+	opts := bazaar.Options(wrap(db))
 	opts.Authorize = c.opts.Authorize
-	d := newDesk(c.t, setup{opts: opts, tools: func(d *desk) { addBazaar(d.srv, nearby{c.far}) }})
-	page := approvals(d.srv)
-	c.desk.Store(d)
-	c.page.Store(&page.URL)
+	c.desk = newDesk(c.t, setup{opts: opts, tools: func(d *desk) { bazaar.Add(d.srv, bazaar.Nearby(c.Far)) }})
+	page := httptest.NewServer(bazaar.Page(c.desk.srv, db))
+	c.Serve(c.desk.url, page.URL)
 	return func() {
 		page.Close()
-		d.stop()
+		c.desk.stop()
 		if err := db.Close(); err != nil {
 			c.t.Error(err)
 		}
-		sound(c.t, path)
+		if err := bazaar.Sound(path); err != nil {
+			c.t.Error(err)
+		}
 	}
 }
 
@@ -53,19 +85,34 @@ func (c *crowd) crowded(seed uint64, people int, for_ time.Duration) {
 	defer cancel()
 	var wg sync.WaitGroup
 	for i := range people {
-		wg.Go(func() { c.wander(ctx, seed+uint64(i)) })
+		wg.Go(func() { c.Wander(ctx, seed+uint64(i)) })
 	}
 	wg.Wait()
+}
+
+// check waits until everything has settled, and compares.
+func (c *crowd) check(db store.Store) {
+	c.t.Helper()
+	if err := c.Settle(context.Background()); err != nil {
+		c.t.Error(err)
+	}
+	tally, err := c.Check(context.Background(), db, true)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Logf("%+v", tally)
+	for _, w := range c.Wrong() {
+		c.t.Error(w)
+	}
 }
 
 // Whatever a crowd does, nothing is charged twice or without the approval of
 // those who had to, nothing is lost and nothing leaks.
 func TestACrowdGetsNothingWrong(t *testing.T) {
 	seed := bazaarSeed(t)
-	c := newCrowd(t, newFarSide(seed))
+	c := newCrowd(t, bazaar.NewFarSide(seed))
 	db, stop := openBazaar(t, c, plainStore)
 	c.crowded(seed, 12, bazaarTime(2*time.Second))
-	c.settle(db)
 	c.check(db)
 	stop()
 }
@@ -74,11 +121,11 @@ func TestACrowdGetsNothingWrong(t *testing.T) {
 // after, so that nobody hears of it.
 func TestACrowdOnABadDiskGetsNothingWrong(t *testing.T) {
 	seed := bazaarSeed(t)
-	c := newCrowd(t, newFarSide(seed))
-	c.crashes = true
+	c := newCrowd(t, bazaar.NewFarSide(seed))
+	c.Crashes = true
 	var mu sync.Mutex
 	broken := true
-	fate := newFarSide(seed + 1).rand
+	fate := rand.New(rand.NewPCG(seed, 8))
 	db, stop := openBazaar(t, c, func(s store.Store) store.Store {
 		return faulty.New(s, func(int, record.Change) faulty.Fault {
 			mu.Lock()
@@ -102,7 +149,6 @@ func TestACrowdOnABadDiskGetsNothingWrong(t *testing.T) {
 	mu.Lock()
 	broken = false
 	mu.Unlock()
-	c.settle(db)
 	c.check(db)
 	stop()
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tallystick/tallystick"
+	"github.com/tallystick/tallystick/internal/bazaar"
 	"github.com/tallystick/tallystick/store/memory"
 	"github.com/tallystick/tallystick/store/sqlite"
 )
@@ -19,8 +20,8 @@ import (
 // The same crowd while the store's clock jumps to and fro.
 func TestACrowdUnderAJumpingClock(t *testing.T) {
 	seed := bazaarSeed(t)
-	c := newCrowd(t, newFarSide(seed))
-	c.jumps = true
+	c := newCrowd(t, bazaar.NewFarSide(seed))
+	c.Jumps = true
 	cl := &clock{}
 	path := filepath.Join(t.TempDir(), "bazaar.db")
 	db, err := sqlite.Open(context.Background(), sqlite.Options{Path: path, Now: cl.Now})
@@ -51,8 +52,7 @@ func TestACrowdUnderAJumpingClock(t *testing.T) {
 	// A run that lost its lease while the clock was ahead leaves one that lasts
 	// until the clock is there again; and a clock that is set wakes nobody.
 	cl.Advance(ahead - cl.skew + 2*time.Second)
-	c.someone("ann/acme", capsTasks).call("export", map[string]any{"orderId": "kick"})
-	c.settle(db)
+	c.desk.as("ann/acme", capsTasks).call("export", map[string]any{"orderId": "kick"})
 	c.check(db)
 	stop()
 }

@@ -3,13 +3,10 @@ package tallystick_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/tallystick/tallystick"
+	"github.com/tallystick/tallystick/internal/bazaar"
 	"github.com/tallystick/tallystick/record"
 	"github.com/tallystick/tallystick/seal"
 	"github.com/tallystick/tallystick/store"
@@ -177,9 +175,9 @@ type caller struct {
 }
 
 const (
-	capsForm  = `{"elicitation":{}}`
-	capsTasks = `{"elicitation":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}`
-	capsNone  = `{}`
+	capsForm  = bazaar.CapsForm
+	capsTasks = bazaar.CapsTasks
+	capsNone  = bazaar.CapsNone
 )
 
 func (d *desk) as(token, caps string) caller { return caller{d, token, caps} }
@@ -192,11 +190,7 @@ type reply struct {
 	raw    string
 }
 
-type rpcError struct {
-	Code    int            `json:"code"`
-	Message string         `json:"message"`
-	Data    map[string]any `json:"data"`
-}
+type rpcError bazaar.RPCError
 
 func (r reply) text() string {
 	content, _ := r.result["content"].([]any)
@@ -238,80 +232,11 @@ func (c caller) send(method, name string, more map[string]any) reply {
 }
 
 func (c caller) try(ctx context.Context, method, name string, more map[string]any) (reply, error) {
-	meta := map[string]any{
-		"io.modelcontextprotocol/protocolVersion":    "2026-07-28",
-		"io.modelcontextprotocol/clientCapabilities": json.RawMessage(c.caps),
-	}
-	params := map[string]any{"_meta": meta}
-	switch {
-	case strings.HasPrefix(method, "tasks/"):
-		params["taskId"] = name
-	case method == "resources/read":
-		params["uri"] = name
-	default:
-		params["name"] = name
-	}
-	for k, v := range more {
-		if m, ok := v.(map[string]any); v == nil || ok && m == nil {
-			continue
-		}
-		if k == "_meta" {
-			for mk, mv := range v.(map[string]any) {
-				meta[mk] = mv
-			}
-			continue
-		}
-		params[k] = v
-	}
-	body, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": c.d.ids.Add(1), "method": method, "params": params})
-	if err != nil {
-		return reply{}, err
-	}
-	req, err := http.NewRequestWithContext(ctx, "POST", c.d.url, bytes.NewReader(body))
-	if err != nil {
-		return reply{}, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json, text/event-stream")
-	req.Header.Set("MCP-Protocol-Version", "2026-07-28")
-	req.Header.Set("Mcp-Method", method)
-	req.Header.Set("Mcp-Name", name)
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return reply{}, err
-	}
-	defer resp.Body.Close()
-	raw, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return reply{}, err
-	}
-	return parseReply(resp.StatusCode, resp.Header.Get("Content-Type"), raw)
+	r, err := bazaar.Caller{URL: c.d.url, Token: c.token, Caps: c.caps}.Send(ctx, method, name, more)
+	return replyOf(r), err
 }
 
-func parseReply(status int, contentType string, raw []byte) (reply, error) {
-	r := reply{status: status, raw: string(raw)}
-	if strings.HasPrefix(contentType, "text/event-stream") {
-		var last []byte
-		for line := range bytes.Lines(raw) {
-			if data, ok := bytes.CutPrefix(line, []byte("data:")); ok {
-				last = data
-			}
-		}
-		raw = last
-	}
-	var msg struct {
-		Result map[string]any `json:"result"`
-		Error  *rpcError      `json:"error"`
-	}
-	if err := json.Unmarshal(raw, &msg); err != nil {
-		return r, errors.New(strconv.Itoa(status) + ": " + string(raw))
-	}
-	r.result, r.err = msg.Result, msg.Error
-	return r, nil
-}
+func replyOf(r bazaar.Reply) reply { return reply{r.Status, r.Result, (*rpcError)(r.Err), r.Raw} }
 
 func (c caller) call(tool string, args map[string]any) reply {
 	c.d.t.Helper()

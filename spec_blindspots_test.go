@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/tallystick/tallystick"
+	"github.com/tallystick/tallystick/internal/bazaar"
 )
 
 // What the official conformance suite does not look at: docs/conformance.md has
@@ -58,11 +59,11 @@ func (c caller) post(headers map[string]string, message map[string]any) reply {
 	if len(raw) == 0 {
 		return reply{status: resp.StatusCode}
 	}
-	r, err := parseReply(resp.StatusCode, resp.Header.Get("Content-Type"), raw)
+	r, err := bazaar.ReadReply(resp.StatusCode, resp.Header.Get("Content-Type"), raw)
 	if err != nil {
 		c.d.t.Fatal(err)
 	}
-	return r
+	return replyOf(r)
 }
 
 // message is a request of revision 2026-07-28.
