@@ -175,7 +175,7 @@ func (c *stdioConn) readLine(r *bufio.Reader) line {
 			l.long, l.text = true, nil
 		}
 		switch {
-		case err == nil, err == io.EOF && len(l.text) > 0:
+		case err == nil, err == io.EOF && (l.long || len(l.text) > 0):
 			l.text = trimSpace(l.text)
 			if int64(len(l.text)) > c.limits.BodyBytes {
 				l.long, l.text = true, nil

@@ -151,6 +151,18 @@ func TestLongLinesWorkUpToTheLimitAndCostOneErrorBeyond(t *testing.T) {
 	}
 }
 
+func TestALongLastLineCostsItsErrorToo(t *testing.T) {
+	out := &said{}
+	conn, err := Stdio(&pieces{[]byte(strings.Repeat("x", 300)), 7}, out, Limits{BodyBytes: 200}).Connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Read(t.Context()); !errors.Is(err, io.EOF) || len(out.lines) != 1 || !strings.Contains(out.lines[0], "BodyBytes") {
+		t.Errorf("got %q, %v", out.lines, err)
+	}
+}
+
 func TestEmptyLinesAndCarriageReturnsAreNothing(t *testing.T) {
 	c, _ := newStdio(t, newFake(), 0)
 	c.write(t, "")
