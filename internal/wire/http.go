@@ -127,6 +127,8 @@ func NewHTTP(h Handler, opts HTTPOptions) *HTTP {
 
 // ServeHTTP implements [http.Handler].
 func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// The connection's last response may have left a bound (sdkWriter).
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 	if err := h.checkOrigin(r); err != nil {
 		h.log.Warn("request refused", "reason", err.Message, "remote", r.RemoteAddr)
 		writeError(w, nil, err)

@@ -21,7 +21,7 @@ func (h *HTTP) serveLegacy(w http.ResponseWriter, r *http.Request, body []byte, 
 			return
 		}
 		r = withBody(r, ctx, h.ids.in(body, m, p))
-		h.legacy.ServeHTTP(&sdkWriter{ResponseWriter: w, ids: h.ids}, r)
+		h.legacy.ServeHTTP(h.sdkWriter(w), r)
 		return
 	}
 	if m.Method != "initialize" || !m.isCall() {
@@ -42,12 +42,13 @@ func (h *HTTP) serveLegacy(w http.ResponseWriter, r *http.Request, body []byte, 
 		return
 	}
 	id := ""
-	out := &sdkWriter{ResponseWriter: w, ids: h.ids, opened: func(head http.Header) {
+	out := h.sdkWriter(w)
+	out.opened = func(head http.Header) {
 		// Before the client learns the session's id, so that its next message
 		// finds the owner.
 		id = head.Get(headerSession)
 		h.sessions.open(id, tag)
-	}}
+	}
 	defer func() { h.sessions.release(tag) }()
 	h.legacy.ServeHTTP(out, withBody(r, ctx, h.ids.in(body, m, p)))
 }
@@ -82,7 +83,7 @@ func (h *HTTP) serveSession(w http.ResponseWriter, r *http.Request) {
 		ctx, done = context.WithDeadline(ctx, t.Expiration)
 		defer done()
 	}
-	h.legacy.ServeHTTP(&sdkWriter{ResponseWriter: w, ids: h.ids}, r.WithContext(ctx))
+	h.legacy.ServeHTTP(h.sdkWriter(w), r.WithContext(ctx))
 	if r.Method == http.MethodDelete {
 		h.sessions.close(r.Header.Get(headerSession))
 	}

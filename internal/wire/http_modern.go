@@ -3,9 +3,11 @@ package wire
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // serveModern answers one message of revision 2026-07-28.
@@ -106,7 +108,7 @@ func (h *HTTP) forward(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	if name, err := p.name(m.Method); err == nil && name != "" {
 		r.Header.Set(headerName, name)
 	}
-	h.modern.ServeHTTP(&sdkWriter{ResponseWriter: w, ids: h.ids}, r)
+	h.modern.ServeHTTP(h.sdkWriter(w), r)
 }
 
 // withBody is the request again, for a handler that reads the body itself.
@@ -120,9 +122,14 @@ func withBody(r *http.Request, ctx context.Context, body []byte) *http.Request {
 // An sdkWriter is the response as the SDK writes it, each message in one Write.
 type sdkWriter struct {
 	http.ResponseWriter
-	ids idAlias
+	ids     idAlias
+	timeout time.Duration // of one write
 	// opened, if set, is called with the headers before they go out.
 	opened func(http.Header)
+}
+
+func (h *HTTP) sdkWriter(w http.ResponseWriter) *sdkWriter {
+	return &sdkWriter{ResponseWriter: w, ids: h.ids, timeout: h.opts.WriteTimeout}
 }
 
 func (w *sdkWriter) WriteHeader(status int) {
@@ -130,10 +137,22 @@ func (w *sdkWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
+// Write is bounded, so that a client that does not read holds no handler. Of a
+// stream the bound ends with the write: HTTP/2 would reset a silent one. What is
+// left of another response goes out when the handler has returned, within it.
 func (w *sdkWriter) Write(b []byte) (int, error) {
 	w.open()
-	if _, err := w.ResponseWriter.Write(w.ids.out(b)); err != nil {
+	out := w.ids.out(b)
+	rc := http.NewResponseController(w.ResponseWriter)
+	_ = rc.SetWriteDeadline(time.Now().Add(w.timeout))
+	if _, err := w.ResponseWriter.Write(out); err != nil {
 		return 0, err
+	}
+	if strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream") {
+		if err := rc.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return 0, err
+		}
+		_ = rc.SetWriteDeadline(time.Time{})
 	}
 	return len(b), nil
 }

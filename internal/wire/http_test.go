@@ -323,6 +323,82 @@ func TestAClientThatDoesNotReadHoldsNoHandler(t *testing.T) {
 	}
 }
 
+// What the SDK answers is written as patiently, in either era.
+func TestAClientThatDoesNotReadHoldsNoHandlerOfTheSDKs(t *testing.T) {
+	sdk := newSDKServer()
+	sdk.AddTool(&mcp.Tool{Name: "unknown", InputSchema: json.RawMessage(`{"type":"object"}`)},
+		func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: strings.Repeat("x", 5<<20)}}}, nil
+		})
+	front, server := newHTTPServer(t, newFake(), func(o *HTTPOptions) { o.Server, o.WriteTimeout = sdk, 300*time.Millisecond })
+	running := func() int {
+		front.life.state.mu.Lock()
+		defer front.life.state.mu.Unlock()
+		return front.life.state.running
+	}
+	session := legacyClient{server: server}.open(t)
+	for era, req := range map[string]*http.Request{
+		"modern": newPost(t, server.URL, call("1", "unknown", "{}")),
+		"legacy": session.request(t, http.MethodPost, strings.Replace(legacyCall, "sdk_tool", "unknown", 1)),
+	} {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
+			t.Fatal(err)
+		}
+		if err := req.Write(conn); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(5 * time.Second); running() > 0; time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: the request is still held", era)
+			}
+		}
+	}
+}
+
+// A body that comes on and on, if slowly, is given up as one that does not, and
+// holds nobody up meanwhile.
+func TestABodyThatDribblesIsGivenUp(t *testing.T) {
+	_, server := newHTTPServer(t, newFake(), func(o *HTTPOptions) { o.BodyTimeout = 200 * time.Millisecond })
+	ended := make(chan string, 8)
+	for range cap(ended) {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: */*\r\nTransfer-Encoding: chunked\r\n\r\n")
+		go func() {
+			tick := time.NewTicker(5 * time.Millisecond)
+			defer tick.Stop()
+			for range tick.C {
+				if _, err := io.WriteString(conn, "1\r\n \r\n"); err != nil {
+					return // closed
+				}
+			}
+		}()
+		go func() {
+			defer conn.Close()
+			answer, _ := io.ReadAll(conn)
+			ended <- string(answer)
+		}()
+	}
+	if status, messages := send(t, server, newPost(t, server.URL, call("1", "echo", "{}"))); status != 200 {
+		t.Errorf("meanwhile: %d %s", status, messages)
+	}
+	for range cap(ended) {
+		if answer := <-ended; !strings.HasPrefix(answer, "HTTP/1.1 408 ") {
+			t.Errorf("got %q", answer)
+		}
+	}
+}
+
 // case S97: what keeps a long call's connection is no progress report.
 func TestSilenceIsBrokenByComments(t *testing.T) {
 	fake := newFake()
