@@ -299,6 +299,10 @@ func (w *world) checkLedger() {
 		if !stalls[call.Action.Name].approved(call, ch.facts) {
 			w.blame(2, "nobody approved %s for %d", ch.what(), ch.facts)
 		}
+		// The first effect is of the very run that was told yes.
+		if f := call.Effect(ch.effect, ch.subject); len(call.Effects) == 1 && f != nil && f.Attempts == 1 && ch.saw != ch.facts {
+			w.blame(2, "%s was approved for %d and begun for %d", ch.what(), ch.facts, ch.saw)
+		}
 	}
 }
 
@@ -306,6 +310,10 @@ func (w *world) checkLedger() {
 func (w *world) checkTold(o *told) {
 	blame := func(promise int, format string, args ...any) {
 		w.blame(promise, "%s (%s by %s of %s, at %.3f to %.3f: %s)", fmt.Sprintf(format, args...), o.method, o.token, name(o.ticket.call), o.began.Sub(w.began).Seconds(), o.ended.Sub(w.began).Seconds(), o.raw[:min(len(o.raw), 400)])
+	}
+	if o.listens > 0 {
+		w.checkListen(o, blame)
+		return
 	}
 	if o.lost || o.thief {
 		return
@@ -326,6 +334,41 @@ func (w *world) checkTold(o *told) {
 		w.checkTask(o, states, blame)
 	case o.ok():
 		w.checkCall(o, last, blame)
+	}
+}
+
+// checkListen is about what a listen told: only of what is the listener's, only
+// while it may be watched, as it was then, and after the end nothing.
+func (w *world) checkListen(o *told, blame blamer) {
+	end, last := "", o.began
+	for _, n := range o.notes {
+		for _, id := range n.tasks {
+			if id != o.ticket.call || o.thief {
+				blame(8, "%s is acknowledged", id)
+			}
+		}
+		if n.method != "notifications/tasks" {
+			continue
+		}
+		states := w.within(o.ticket.call, o.began, n.at)
+		switch {
+		case o.thief || n.params.TaskID != o.ticket.call:
+			blame(8, "a listen tells of %s", n.params.TaskID)
+		case end != "":
+			blame(5, "a listen tells of %s after %s", n.params.Status, end)
+		case !slices.ContainsFunc(states, func(c *record.Call) bool { return c != nil && shows(c, &n.params) }):
+			blame(5, "a listen tells of %s", n.params.Status)
+		case !w.askedWithin(&told{began: last, ended: n.at, ticket: o.ticket, token: o.token}, tallystick.Watch, true):
+			blame(7, "a listen tells without asking")
+		}
+		if slices.Contains([]string{"completed", "failed", "cancelled"}, n.params.Status) {
+			end = n.params.Status
+		}
+		last = n.at
+	}
+	// Who listens in good weather hears of the end.
+	if c := w.at(o.ticket.call, o.ended.Add(-10*time.Second)); w.weather.calm() && !o.thief && c != nil && c.State == record.Ended && end == "" && o.began.Add(10*time.Second).Before(o.ended) {
+		blame(4, "a listen does not tell of the end")
 	}
 }
 

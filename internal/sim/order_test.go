@@ -25,7 +25,7 @@ func (w *world) checkOrder() {
 	for i := range w.told {
 		o := &w.told[i]
 		id := o.ticket.call
-		if w.owners[id] == "" || o.thief || o.ticket.tool == "look" || o.decision != nil && o.decision.Effect != "" {
+		if w.owners[id] == "" || o.thief || o.listens > 0 || o.ticket.tool == "look" || o.decision != nil && o.decision.Effect != "" {
 			continue
 		}
 		if o.method == "tools/call" && o.ticket.state == "" {

@@ -50,6 +50,16 @@ type told struct {
 	reply        reply
 	err          string // of Decide
 	thief        bool   // it is none of theirs
+	listens      time.Duration
+	notes        []note // of a listen
+}
+
+// A note is a notification, and when it was sent.
+type note struct {
+	at     time.Time
+	method string
+	params result
+	tasks  []string // of an acknowledgement
 }
 
 type reply struct {
@@ -141,12 +151,15 @@ func (w *world) send(r *rand.Rand, sent told, params map[string]any) (o told) {
 	} {
 		req.Header.Set(k, v)
 	}
-	if strings.HasPrefix(o.method, "tasks/") {
+	switch {
+	case o.listens > 0:
+		hangUp = o.listens
+	case strings.HasPrefix(o.method, "tasks/"):
 		req.Header.Set("Mcp-Name", o.ticket.call)
-	} else {
+	default:
 		req.Header.Set("Mcp-Name", o.ticket.tool)
 	}
-	out := httptest.NewRecorder()
+	out := &stream{ResponseRecorder: httptest.NewRecorder()}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -161,16 +174,18 @@ func (w *world) send(r *rand.Rand, sent told, params map[string]any) (o told) {
 	select {
 	case <-done:
 	case <-rep.life.Done():
-		cancel()
-		<-done
 		o.lost = true
-		return o
 	case <-gone:
+		o.lost = true
+	}
+	if o.lost {
+		end := time.Now()
 		cancel()
 		<-done
-		o.lost = true
+		o.notes = out.notes(end)
 		return o
 	}
+	o.notes = out.notes(never)
 	if rep.move(base, "speaks") != nil {
 		o.lost = true
 		return o
@@ -179,6 +194,48 @@ func (w *world) send(r *rand.Rand, sent told, params map[string]any) (o told) {
 	o.status, o.raw = out.Code, out.Body.String()
 	o.read(out.Header().Get("Content-Type"), out.Body.Bytes())
 	return o
+}
+
+// A stream is a response, with the moment at which each part of it was sent.
+type stream struct {
+	*httptest.ResponseRecorder
+	times []time.Time
+	ends  []int
+}
+
+func (s *stream) Write(b []byte) (int, error) {
+	n, err := s.ResponseRecorder.Write(b)
+	s.times, s.ends = append(s.times, time.Now()), append(s.ends, s.Body.Len())
+	return n, err
+}
+
+// notes are the notifications that were sent before that moment.
+func (s *stream) notes(before time.Time) []note {
+	var all []note
+	from := 0
+	for i, at := range s.times {
+		part := s.Body.Bytes()[from:s.ends[i]]
+		from = s.ends[i]
+		for line := range bytes.Lines(part) {
+			data, ok := bytes.CutPrefix(line, []byte("data:"))
+			var m struct {
+				Method string          `json:"method"`
+				Params json.RawMessage `json:"params"`
+			}
+			if !ok || json.Unmarshal(data, &m) != nil || m.Method == "" || !at.Before(before) {
+				continue
+			}
+			n := note{at: at, method: m.Method}
+			var agreed struct {
+				Notifications struct{ TaskIDs []string }
+			}
+			if json.Unmarshal(m.Params, &n.params) == nil && json.Unmarshal(m.Params, &agreed) == nil {
+				n.tasks = agreed.Notifications.TaskIDs
+			}
+			all = append(all, n)
+		}
+	}
+	return all
 }
 
 func (o *told) read(kind string, raw []byte) {
@@ -205,9 +262,11 @@ func (w *world) body(o told, more map[string]any) []byte {
 		meta["tallystick/idempotencyKey"] = o.keyed
 	}
 	params["_meta"] = meta
-	if strings.HasPrefix(o.method, "tasks/") {
+	switch {
+	case o.listens > 0:
+	case strings.HasPrefix(o.method, "tasks/"):
 		params["taskId"] = o.ticket.call
-	} else {
+	default:
 		params["name"] = o.ticket.tool
 		params["arguments"] = map[string]any{"order": o.ticket.order}
 	}
@@ -250,6 +309,8 @@ func (w *world) hear(o told) told {
 	w.told = append(w.told, o)
 	said := "nothing"
 	switch {
+	case o.listens > 0:
+		said = fmt.Sprintf("%d notes", len(o.notes))
 	case o.err != "":
 		said = o.err
 	case o.decision != nil && !o.lost:
@@ -274,7 +335,9 @@ func (w *world) person(i int) {
 			think = 20 * time.Minute
 		}
 		_ = rest(context.Background(), time.Duration(r.Int64N(int64(think)))+w.lagOf(r))
-		switch r.IntN(12) {
+		switch r.IntN(13) {
+		case 12:
+			w.listen(r)
 		case 0, 1, 2:
 			w.call(r)
 		case 3, 4, 5:
@@ -440,6 +503,20 @@ func (w *world) look(r *rand.Rand) {
 	if t, ok := w.ticket(r, true); ok {
 		w.task(r, "tasks/get", t, nil)
 	}
+}
+
+// listen watches a task for a while, its own or another's.
+func (w *world) listen(r *rand.Rand) {
+	t, ok := w.ticket(r, true)
+	if !ok {
+		return
+	}
+	o := told{method: "subscriptions/listen", token: t.token, ticket: t, listens: time.Duration(1 + r.Int64N(int64(2*time.Minute)))}
+	if r.IntN(6) == 0 {
+		o.token = pick(r, slices.Concat(requesters, deciders))
+		o.thief = o.token != t.token
+	}
+	w.hear(w.send(r, o, map[string]any{"notifications": map[string]any{"taskIds": []string{t.call, "AAAAAAAAAAAAAAAAAAAAAAAAAA"}}}))
 }
 
 func (w *world) cancel(r *rand.Rand) {

@@ -18,7 +18,7 @@ type charge struct {
 	at                                time.Time
 	call, tenant, effect, subject, by string
 	key                               string
-	facts                             int
+	facts, saw                        int // what the yes was given for, and what its run saw
 	honours                           bool
 }
 
@@ -128,7 +128,8 @@ type orderArgs struct {
 func (r *replica) addTools(s *tallystick.Server) {
 	for name, st := range stalls {
 		tallystick.AddTool(s, &mcp.Tool{Name: name}, &st.opts, func(ctx context.Context, call *tallystick.Call, in orderArgs) (*mcp.CallToolResult, any, error) {
-			version := r.w.order(in.Order)
+			saw := r.w.order(in.Order)
+			version := saw
 			if err := call.Confirm(tallystick.Question{Key: "go", Message: name + " " + in.Order + " " + call.ID(), Facts: version, Who: st.who}); err != nil {
 				return nil, nil, err
 			}
@@ -138,7 +139,7 @@ func (r *replica) addTools(s *tallystick.Server) {
 			var receipts []int
 			for i, step := range st.steps {
 				call.Report(step, float64(i), float64(len(st.steps)))
-				c := charge{call: call.ID(), tenant: call.Owner().Tenant, by: call.Owner().Subject, effect: step, subject: in.Order, facts: version, honours: st.honours}
+				c := charge{call: call.ID(), tenant: call.Owner().Tenant, by: call.Owner().Subject, effect: step, subject: in.Order, facts: version, saw: saw, honours: st.honours}
 				n, err := tallystick.Once(ctx, call, tallystick.Effect{Name: step, Subject: in.Order, Repeatable: st.honours}, func(ctx context.Context, key string) (int, error) {
 					c.key = key
 					return r.pay(ctx, c)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
@@ -28,6 +29,7 @@ var (
 func TestMain(m *testing.M) {
 	// One processor: what is ready at one moment then runs in one order.
 	runtime.GOMAXPROCS(1)
+	debug.SetGCPercent(400)
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	os.Exit(m.Run())
 }
