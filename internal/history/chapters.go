@@ -12,12 +12,12 @@ import (
 
 // Chapters are the whole history.
 var Chapters = []Chapter{
-	{"rounds", rounds}, {"changed facts", changed}, {"noes", noes}, {"too late", tooLate},
-	{"a task", aTask}, {"stopped", stopped}, {"stopped while it runs", stoppedRunning},
-	{"held", held}, {"not done", notDone}, {"handed back", handedBack}, {"left", left}, {"died", died},
-	{"evidence", evidence}, {"promoted", promoted}, {"asked first", askedFirst}, {"past its deadline", pastDeadline},
-	{"abandoned", abandoned}, {"run too often", runTooOften}, {"crash loop", crashLoop},
-	{"purged", purged}, {"a board", board}, {"read-only", readOnly},
+	{"rounds", "refund", rounds}, {"changed facts", "refund", changed}, {"noes", "wipe", noes}, {"too late", "wipe", tooLate},
+	{"a task", "job", aTask}, {"stopped", "job", stopped}, {"stopped while it runs", "long", stoppedRunning},
+	{"held", "wipe", held}, {"not done", "wipe", notDone}, {"handed back", "long", handedBack}, {"left", "shy", left}, {"died", "long", died},
+	{"evidence", "job", evidence}, {"promoted", "late", promoted}, {"asked first", "firm", askedFirst}, {"past its deadline", "brief", pastDeadline},
+	{"abandoned", "job", abandoned}, {"run too often", "first", runTooOften}, {"crash loop", "long", crashLoop},
+	{"purged", "job", purged}, {"a board", "board", board}, {"read-only", "look", readOnly},
 }
 
 func rounds(w *World) {
@@ -246,7 +246,8 @@ func crashLoop(w *World) {
 	r := w.call("ann", "long", "c1")
 	w.begun(r, "c1")
 	for range 10 {
-		if c := w.stored(r.id()); c == nil || c.State == record.Ended {
+		w.alive()
+		if c := w.stored(r.id()); c != nil && c.State == record.Ended {
 			break
 		}
 		w.crash()

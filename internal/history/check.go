@@ -162,8 +162,12 @@ func applied(writes []Write, i int, final *record.Call, rows []store.AuditRow) b
 			return false
 		}
 	}
+	// Several may have been tried from one version, when the store was gone.
+	if !same(rows, wr.Change.Audit) {
+		return false
+	}
 	if wr.Change.After == nil && !wr.Change.Remove {
-		return same(rows, wr.Change.Audit)
+		return true
 	}
 	for _, next := range writes[i+1:] {
 		if next.Err == nil && (next.Change.After != nil || next.Change.Remove) {

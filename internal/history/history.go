@@ -33,6 +33,7 @@ import (
 // A Chapter is a part of the history that stands by itself.
 type Chapter struct {
 	Name string
+	tool string // that it calls
 	play func(w *World)
 }
 
@@ -50,6 +51,7 @@ type World struct {
 	Faithful bool
 
 	far    far
+	called []string // tools that are needed: to add one takes longer than a call
 	keys   tink.AEAD
 	ends   []end
 	mu     sync.Mutex // guards may
@@ -72,6 +74,9 @@ func (w *World) Play(chapters ...Chapter) {
 			w.proc.stop()
 		}
 	}()
+	for _, c := range chapters {
+		w.called = append(w.called, c.tool)
+	}
 	for _, c := range chapters {
 		c.play(w)
 		if w.T.Failed() {

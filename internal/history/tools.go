@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -152,6 +153,9 @@ type handler = func(ctx context.Context, call *tallystick.Call, in args) error
 // tools are those of the server.
 func (w *World) tools(s *tallystick.Server) {
 	add := func(name string, o *tallystick.ToolOptions, readOnly bool, h handler) {
+		if !slices.Contains(w.called, name) {
+			return
+		}
 		tallystick.AddTool(s, &mcp.Tool{Name: name, Annotations: &mcp.ToolAnnotations{ReadOnlyHint: readOnly}}, o,
 			func(ctx context.Context, call *tallystick.Call, in args) (*mcp.CallToolResult, any, error) {
 				if err := h(ctx, call, in); err != nil {

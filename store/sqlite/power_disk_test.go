@@ -31,11 +31,17 @@ type disk struct {
 	dir   string // where the store's code sees the files; the lock is really there
 	shm   string // of the WAL's index, which does not survive
 	cutAt int    // the operation at which the power is cut; 0: none
+	// cutSync cuts it at the n-th sync instead, before that or after.
+	cutSync struct {
+		n     int
+		after bool
+	}
 	off   chan struct{}
+	watch func(what string) // told of each operation, with mu
 
 	mu      sync.Mutex
 	n       int
-	ops     []string          // what the operations were
+	syncs   int               // of files
 	dead    bool              // the power is off
 	files   map[string]*inode // the folder as the system has it
 	folder  map[string]*inode // the folder as it would be found
@@ -142,56 +148,80 @@ const (
 
 var survivals = []survival{lost, torn, some, written}
 
-// image is what is found when the power is on again.
+// image cuts the power, if it is on, and returns what is found afterwards.
 func (d *disk) image(s survival, seed uint64) (image, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.cut()
-	r := rand.New(rand.NewPCG(seed, uint64(d.cutAt)))
+	return d.found(s, seed)
+}
+
+// found is what would be found if the power were cut now. It needs mu.
+func (d *disk) found(s survival, seed uint64) (image, error) {
+	r := rand.New(rand.NewPCG(seed, uint64(d.n)))
 	upTo := len(d.pending)
 	if s == torn {
 		upTo = r.IntN(len(d.pending) + 1)
 	}
+	f := platter{folder: maps.Clone(d.folder), files: map[*inode][]byte{}}
 	for i, u := range d.pending {
 		switch {
 		case s == written, s == torn && i < upTo:
-			d.keep(u)
+			f.keep(u)
 		case s == torn && i == upTo && u.data != nil:
 			u.data = u.data[:r.IntN(len(u.data)+1)]
-			d.keep(u)
+			f.keep(u)
 		case s == some && u.data == nil && r.IntN(2) == 0:
-			d.keep(u)
+			f.keep(u)
 		case s == some:
 			const sector = 512
 			for at := 0; at < len(u.data); at += sector {
 				if r.IntN(2) == 0 {
-					d.keep(unsynced{on: u.on, at: u.at + int64(at), data: u.data[at:min(at+sector, len(u.data))]})
+					f.keep(unsynced{on: u.on, at: u.at + int64(at), data: u.data[at:min(at+sector, len(u.data))]})
 				}
 			}
 		}
 	}
-	d.pending = nil
 	found := image{}
-	for name, i := range d.folder {
-		found[name] = i.kept
+	for name, i := range f.folder {
+		found[name] = slices.Clone(f.of(i))
 	}
 	lock, err := os.ReadFile(filepath.Join(d.dir, lockName)) // which the store's code syncs itself
 	found[lockName] = lock
 	return found, err
 }
 
-// keep makes one of the pending ones durable.
-func (d *disk) keep(u unsynced) {
-	switch {
-	case u.on == nil && u.becomes == nil:
-		delete(d.folder, u.name)
-	case u.on == nil:
-		d.folder[u.name] = u.becomes
-	case u.data == nil:
-		u.on.kept = resize(u.on.kept, u.at)
-	default:
-		u.on.kept = overwrite(u.on.kept, u.data, u.at)
+// A platter is what is durable.
+type platter struct {
+	folder map[string]*inode
+	files  map[*inode][]byte // those that differ from what their inode says
+}
+
+func (p platter) of(i *inode) []byte {
+	if b, ok := p.files[i]; ok {
+		return b
 	}
+	return i.kept
+}
+
+// keep makes one of the pending ones durable.
+func (p platter) keep(u unsynced) {
+	if u.on == nil {
+		if delete(p.folder, u.name); u.becomes != nil {
+			p.folder[u.name] = u.becomes
+		}
+		return
+	}
+	b, mine := p.files[u.on]
+	if !mine {
+		b = slices.Clone(u.on.kept)
+	}
+	if u.data == nil {
+		b = resize(b, u.at)
+	} else {
+		b = overwrite(b, u.data, u.at)
+	}
+	p.files[u.on] = b
 }
 
 func resize(b []byte, size int64) []byte {
@@ -216,9 +246,11 @@ func (d *disk) do(what string, ask *unsynced) error {
 		return errPower
 	}
 	d.n++
-	d.ops = append(d.ops, what)
 	if ask != nil {
 		d.pending = append(d.pending, *ask)
+	}
+	if d.watch != nil {
+		d.watch(what)
 	}
 	if d.n == d.cutAt {
 		d.cut()
@@ -237,21 +269,26 @@ func (d *disk) cut() {
 
 // sync makes all durable that was asked of a file, or with nil of the folder.
 func (d *disk) sync(on *inode) {
-	left := d.pending[:0]
+	p := platter{folder: d.folder, files: map[*inode][]byte{}}
+	var left []unsynced
 	for _, u := range d.pending {
 		if u.on == on {
-			d.keep(u)
+			p.keep(u)
 		} else {
 			left = append(left, u)
 		}
 	}
 	d.pending = left
+	for i, b := range p.files {
+		i.kept = b
+	}
 }
 
-func (d *disk) count() (n int, ops []string) {
+// operations is how many there were.
+func (d *disk) operations() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.n, slices.Clone(d.ops)
+	return d.n
 }
 
 // Open implements [vfs.VFS].
@@ -377,10 +414,20 @@ func (f *diskFile) Sync(vfs.SyncFlag) error {
 	if err := f.d.do("sync "+f.name, nil); err != nil {
 		return err
 	}
+	at := f.d.cutSync.n > 0 && f.d.syncs+1 >= f.d.cutSync.n
+	if at && !f.d.cutSync.after {
+		f.d.cut()
+		return errPower
+	}
+	f.d.syncs++
 	f.d.sync(f.i)
 	if f.i.fresh {
 		f.i.fresh = false
 		f.d.sync(nil)
+	}
+	if at {
+		f.d.cut()
+		return errPower
 	}
 	return nil
 }

@@ -1,0 +1,6 @@
+//go:build !race
+
+package sqlite
+
+// raceDetector: this is a build with it.
+const raceDetector = false
