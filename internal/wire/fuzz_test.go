@@ -72,7 +72,7 @@ func wantDecoded(t *testing.T, value, decoded string, ok bool) {
 
 var (
 	plainInteger = regexp.MustCompile(`^(0|-?[1-9][0-9]{0,300})$`)
-	looseNumber  = regexp.MustCompile(`^-?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]{1,4})?$`)
+	looseNumber  = regexp.MustCompile(`^-?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?$`)
 )
 
 // checkSame holds sameValue against rational numbers and the standard library.
