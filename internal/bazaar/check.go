@@ -36,18 +36,11 @@ func (c *Crowd) Settle(ctx context.Context) error {
 }
 
 // Again asks once more for n of the tasks, and sends once more n of the requests
-// that had come to an end, or all of them.
+// that had come to an end, and n of those that a key made a task, or all of them.
 func (c *Crowd) Again(ctx context.Context, n int) {
 	c.mu.Lock()
-	tasks := slices.Clone(c.tasks)
-	finals := map[string]final{}
-	for once, f := range c.finals { // in any order
-		if len(finals) == n {
-			break
-		}
-		finals[once] = f
-	}
-	url := c.place.Load().url
+	tasks, url := slices.Clone(c.tasks), c.place.Load().url
+	finals, keyed := some(c.finals, n), some(c.keyed, n)
 	c.mu.Unlock()
 	for i := range min(n, len(tasks)) {
 		t := tasks[len(tasks)-1-i*len(tasks)/min(n, len(tasks))]
@@ -56,8 +49,26 @@ func (c *Crowd) Again(ctx context.Context, n int) {
 	}
 	for once, f := range finals {
 		f.t.c.URL = url
-		c.take(ctx, f.t, f.more, once)
+		if kind := c.take(ctx, f.t, f.more, once).text("resultType"); kind != "" && kind != "complete" {
+			c.Blame("a request of %s is answered with %s, and had ended: %s", f.t.name, kind, f.said)
+		}
 	}
+	for _, f := range keyed {
+		f.t.c.URL = url
+		c.take(ctx, f.t, f.more, "")
+	}
+}
+
+// some are n of the finals, whichever.
+func some(of map[string]final, n int) map[string]final {
+	picked := map[string]final{}
+	for once, f := range of {
+		if len(picked) == n {
+			break
+		}
+		picked[once] = f
+	}
+	return picked
 }
 
 // A Tally is how much there was.

@@ -32,13 +32,13 @@ type Crowd struct {
 	acts   [14]atomic.Int64
 
 	mu      sync.Mutex
-	tickets []ticket          // states
-	tasks   []ticket          // task ids
-	pending []ticket          // call ids of pending results
-	known   map[string]known  // calls by id
-	keyed   map[string]string // by idempotency key, the task that was made
-	ends    map[string]end    // by task id
-	finals  map[string]final  // by what was sent, how it ended for good
+	tickets []ticket         // states
+	tasks   []ticket         // task ids
+	pending []ticket         // call ids of pending results
+	known   map[string]known // calls by id
+	keyed   map[string]final // by idempotency key, the task that was made
+	ends    map[string]end   // by task id
+	finals  map[string]final // by what was sent, how it ended for good
 	acks    []ack
 	held    map[string]time.Time // when it was first seen
 	wrong   []string
@@ -71,7 +71,8 @@ type end struct {
 	said   string
 }
 
-// A final is what a request was answered with for good, and the request.
+// A final is what a request was answered with for good, and the request: for
+// that of a key, the id of its task.
 type final struct {
 	said string
 	t    ticket
@@ -96,7 +97,7 @@ var (
 // NewCrowd returns a crowd that buys from f's orders.
 func NewCrowd(f *FarSide) *Crowd {
 	return &Crowd{
-		Far: f, orders: 40, known: map[string]known{}, keyed: map[string]string{}, ends: map[string]end{},
+		Far: f, orders: 40, known: map[string]known{}, keyed: map[string]final{}, ends: map[string]end{},
 		finals: map[string]final{}, held: map[string]time.Time{},
 	}
 }
@@ -260,11 +261,11 @@ func (c *Crowd) remember(t ticket, r Reply, more map[string]any, once string) {
 		}
 	case "task":
 		t.id = r.text("taskId")
-		if before, ok := c.keyed[t.key]; ok && t.key != "" && before != t.id {
-			c.blame("one key, two tasks: %s: %s, %s", t.key, before, t.id)
+		if before, ok := c.keyed[t.key]; ok && before.said != t.id {
+			c.blame("one key, two tasks: %s: %s, %s", t.key, before.said, t.id)
 		}
 		if t.key != "" {
-			c.keyed[t.key] = t.id
+			c.keyed[t.key] = final{t.id, t, more}
 		}
 		c.tasks = append(c.tasks, t)
 		c.know(t.id, true, now)

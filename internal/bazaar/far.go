@@ -202,7 +202,7 @@ func (s faraway) charge(ctx context.Context, c Charge) (int, error) {
 	if c.Effect == "mail" {
 		ctx = context.WithoutCancel(ctx)
 		if rand.N(5) == 0 {
-			wait = rand.N(2500 * time.Millisecond)
+			wait = rand.N(3 * time.Second)
 		}
 	}
 	time.Sleep(wait)

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -235,7 +237,7 @@ func (k *keeper) stop() {
 
 // drain ends the server as a supervisor does.
 func (k *keeper) drain(ctx context.Context) error {
-	time.Sleep(k.upTo(200 * time.Millisecond))
+	k.await([]moment{random, charged}[k.rand.IntN(2)], syscall.SIGTERM)
 	if err := k.now.Load().drained(); err != nil {
 		k.crowd.Blame("SIGTERM: %v", err)
 	}

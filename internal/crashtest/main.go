@@ -1,3 +1,5 @@
+//go:build unix
+
 // Command crashtest kills a real server process at random moments, and at the
 // worst ones, while a crowd of clients uses it over HTTP; then it compares what
 // the clients were told, what is on record and what happened outside.
@@ -81,8 +83,11 @@ func (p plan) run(ctx context.Context) error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return err
 	}
-	if found, err := os.ReadDir(folder); err != nil || len(found) > 0 {
-		return fmt.Errorf("%s is not empty, or cannot be read: %v", folder, err)
+	switch found, err := os.ReadDir(folder); {
+	case err != nil:
+		return err
+	case len(found) > 0:
+		return fmt.Errorf("%s is not empty", folder)
 	}
 	fmt.Fprintf(p.out, "seed %d, folder %s\n", p.seed, folder)
 	k := newKeeper(p, folder)
