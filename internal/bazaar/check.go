@@ -15,7 +15,7 @@ import (
 // Settle lets the operators look, and waits until every call has ended or waits
 // for somebody, and nothing is held.
 func (c *Crowd) Settle(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
 		// What runs may come to be held, so that it is counted first.

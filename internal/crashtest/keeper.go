@@ -255,7 +255,7 @@ func (k *keeper) restart(ctx context.Context) error {
 			continue
 		}
 		var base string
-		if base, err = c.ready(20 * time.Second); err != nil {
+		if base, err = c.ready(time.Minute); err != nil {
 			c.kill()
 			<-c.dead
 			continue
