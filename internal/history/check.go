@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/tallystick/tallystick/record"
 	"github.com/tallystick/tallystick/store"
@@ -18,6 +19,44 @@ func (w *World) told() {
 		}
 	}
 	w.ends = nil
+}
+
+// heard: what a client is told of a kept call is in the store by then, be it an
+// end or a question.
+func (w *World) heard(r reply) {
+	w.T.Helper()
+	a, _ := r.params["arguments"].(map[string]any)
+	order, _ := a["order"].(string)
+	if r.method != "tools/call" || r.name == "look" || order == "" || r.task() != "" {
+		return
+	}
+	want := record.Ended
+	switch r.status() {
+	case "error", "pending", "held":
+		return
+	case "input_required":
+		want = record.Waiting
+	}
+	select {
+	case <-w.proc.store.Killed(): // nothing can be asked now
+		return
+	default:
+	}
+	var states []record.State
+	for _, wr := range w.Tap.Writes() {
+		c := wr.Change.After
+		if c == nil || wr.Change.Version != 0 || c.Owner.Subject != r.who || c.Action.Name != r.name || !strings.Contains(string(c.Args), order) {
+			continue
+		}
+		is := w.stored(c.ID)
+		if is == nil {
+			return // purged, or the store is gone
+		}
+		if states = append(states, is.State); is.State == want {
+			return
+		}
+	}
+	r.fatal(fmt.Sprintf("it was told before it was so: %v is stored", states))
 }
 
 // quiet waits until no call runs or is ready to.

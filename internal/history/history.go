@@ -238,6 +238,7 @@ func (w *World) send(who, method, name string, params map[string]any) reply {
 			time.Sleep(50 * time.Millisecond)
 			continue
 		}
+		w.heard(r)
 		return r
 	}
 }

@@ -176,7 +176,7 @@ func TestThePowerIsCutAtEveryOperation(t *testing.T) {
 	parent := t.TempDir()
 	d := mustBoot(t, nil)
 	r := &replay{t: t, time: writes[0].At}
-	candidates, looked, synced, every := 0, 0, 0, stride(29, 251)
+	candidates, looked, synced, every := 0, 0, 0, stride(29, 499)
 	var cuts []cut
 	d.watch = func(what string) {
 		for _, s := range survivals {
@@ -335,7 +335,7 @@ func TestNothingIsAcknowledgedAfterThePowerIsCut(t *testing.T) {
 	}
 	parent := t.TempDir()
 	n, cuts := 1, 0
-	for uncut := false; !uncut; n += stride(1, 7) {
+	for uncut := false; !uncut; n += stride(1, 13) {
 		d, end, err := boot(parent, found, n)
 		if err != nil {
 			t.Fatal(err)

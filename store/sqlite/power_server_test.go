@@ -87,7 +87,7 @@ func TestAServerSurvivesPowerLossAtEveryCommit(t *testing.T) {
 		}
 		return d.mustImage(t, written)
 	}()
-	every, at := stride(1, 13), 0
+	every, at := stride(1, 37), 0
 	for _, c := range history.Chapters {
 		t.Run(c.Name, func(t *testing.T) {
 			parent, commits, played := t.TempDir(), 0, 0
