@@ -22,18 +22,20 @@ import (
 type sender func(t *testing.T, body string) string
 
 // sendHTTP sends with the headers that a right message has.
-func sendHTTP(d *desk, tool string) sender {
+func sendHTTP(d *desk, tool string) sender { return sendAs(d.url, "tools/call", tool) }
+
+func sendAs(url, method, name string) sender {
 	return func(t *testing.T, body string) string {
 		t.Helper()
-		req, err := http.NewRequest("POST", d.url, strings.NewReader(body))
+		req, err := http.NewRequest("POST", url, strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, v := range map[string]string{
+		for header, v := range map[string]string{
 			"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": "Bearer ann/acme",
-			"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": tool,
+			"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method, "Mcp-Name": name,
 		} {
-			req.Header.Set(name, v)
+			req.Header.Set(header, v)
 		}
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
