@@ -75,7 +75,7 @@ fuzz: ## each fuzz target for FUZZTIME (10s)
 		listed=$$($(GO) test -list '^Fuzz' "$$package"); \
 		for target in $$(grep '^Fuzz' <<<"$$listed" || true); do \
 			echo "$$package $$target"; \
-			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$$package"; \
 		done; \
 	done
 
