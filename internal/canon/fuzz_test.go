@@ -29,6 +29,9 @@ func FuzzCanonical(f *testing.F) {
 	for i, seed := range nasty {
 		f.Add([]byte(seed), []byte(nasty[(i+1)%len(nasty)]))
 	}
+	for x, y := range map[string]string{"9007199254740993": "9007199254740992", "1e24": "1000000000000000000000001", `{"a":1}`: `{"A":1}`, `"a"`: `"a\u0000"`, `[1,2]`: `[2,1]`, "1": `"1"`, "null": "0"} {
+		f.Add([]byte(x), []byte(y))
+	}
 	f.Add([]byte(`{"a":1.50,"b":"\u0041"}`), []byte(` { "b" : "A", "a" : 15e-1 } `))
 	f.Fuzz(func(t *testing.T, raw, other []byte) {
 		checkFold(t, raw)
