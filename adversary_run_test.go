@@ -204,6 +204,7 @@ func TestGoexitFailsItsCall(t *testing.T) {
 }
 
 // A handler says pending, and has asked nothing: nobody will ever answer.
+// case S11
 func TestPendingWithoutAQuestionIsAnError(t *testing.T) {
 	d := newDesk(t, setup{tools: func(d *desk) {
 		d.tool("odd", nil, func(context.Context, *tallystick.Call) (string, error) { return "", tallystick.ErrPending })

@@ -61,6 +61,7 @@ type stand struct {
 	kind, state string
 	deny        atomic.Bool                         // the owner's permission is withdrawn
 	who         atomic.Pointer[tallystick.Identity] // who sends, where no token says it
+	conn        mcp.Connection                      // in memory, once there is one
 	gate        chan struct{}
 	n           int
 }

@@ -291,6 +291,7 @@ func TestWaysOfWaitingLive(t *testing.T) {
 	}
 }
 
+// case S37: a session without a handler for it, too.
 func TestWaysOfWaitingLiveOutcomes(t *testing.T) {
 	sh := &shop{total: "1"}
 	d := newDesk(t, setup{tools: func(d *desk) { sh.addRefund(d, tallystick.Who{}) }})
