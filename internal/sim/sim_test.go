@@ -169,14 +169,15 @@ func TestAHistoryIsItsSeed(t *testing.T) {
 
 // A tally is how much happened.
 type tally struct {
-	calls, commits, told, lost, charges, outcomes int
-	failed                                        int
-	ends                                          map[record.Outcome]int
+	calls, commits, told, lost, charges int
+	failed                              int
+	ends                                map[record.Outcome]int
+	events                              map[string]int // of the trail; those that a run or a replica lost apart
 }
 
 func (a *tally) add(w *world) {
 	if a.ends == nil {
-		a.ends = map[record.Outcome]int{}
+		a.ends, a.events = map[record.Outcome]int{}, map[string]int{}
 	}
 	a.commits += len(w.journal)
 	a.told += len(w.told)
@@ -187,6 +188,13 @@ func (a *tally) add(w *world) {
 		}
 	}
 	for _, c := range w.journal {
+		for _, e := range c.Audit {
+			what := e.Event
+			if what == "stopped" {
+				what += " " + e.Note
+			}
+			a.events[what]++
+		}
 		if c.After != nil && c.After.State == record.Ended && (c.before == nil || c.before.State != record.Ended) {
 			a.calls++
 			a.ends[c.After.Outcome]++
@@ -195,5 +203,5 @@ func (a *tally) add(w *world) {
 }
 
 func (a tally) String() string {
-	return fmt.Sprintf("%d requests and decisions, %d of them unheard, %d calls (%v), %d commits, %d charges", a.told, a.lost, a.calls, a.ends, a.commits, a.charges)
+	return fmt.Sprintf("%d requests and decisions, %d of them unheard, %d calls (%v), %d commits, %d charges; %v", a.told, a.lost, a.calls, a.ends, a.commits, a.charges, a.events)
 }
