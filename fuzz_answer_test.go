@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 sampling and roots are deprecated with revision 2026-07-28, and supported
+
 package tallystick
 
 import (

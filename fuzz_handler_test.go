@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 sampling and roots are deprecated with revision 2026-07-28, and supported
+
 package tallystick
 
 import (
@@ -127,7 +129,7 @@ func (c *counter) add() {
 	AddTool(s, &mcp.Tool{Name: "look", Annotations: readOnly}, nil, func(_ context.Context, call *Call, in order) (*mcp.CallToolResult, any, error) {
 		for _, ask := range []mcp.InputRequest{
 			&mcp.ElicitParams{Message: "Which?", RequestedSchema: &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{"n": {Type: "integer"}}}},
-			&mcp.ListRootsParams{}, //nolint:staticcheck // still part of the revision
+			&mcp.ListRootsParams{},
 		} {
 			if _, err := call.Input(Question{Key: fmt.Sprintf("%T", ask)[5:]}, ask); err != nil && !errors.Is(err, ErrPending) {
 				return nil, nil, err
