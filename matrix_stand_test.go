@@ -245,6 +245,15 @@ func (s *stand) settle(t *testing.T, c *subject, r reply) {
 			call, err := s.store.Load(context.Background(), c.id)
 			return err == nil && call.State == state && call.Outcome == outcome
 		})
+		// The store knows it a moment before the run that lives on does.
+		sign := map[record.State]string{record.Waiting: "waiting for an answer", record.Held: "not known", record.Ended: `"ttlMs"`}[state]
+		waitFor(t, func() bool {
+			if s.kind != "task" || sign == "" {
+				return true
+			}
+			seen := s.as(matrixPeople["owner"].token, capsTasks).send("tasks/get", c.id, nil)
+			return strings.Contains(seen.raw, sign) && (state != record.Ended || seen.result["status"] != "working")
+		})
 	}
 	kick := func(d time.Duration) { // the clock of the test moves without waking anybody
 		s.clock.Advance(d)
