@@ -331,3 +331,47 @@ func TestPromise7PermissionIsAskedAgainEachTime(t *testing.T) {
 		t.Error("the refusals are not on record")
 	}
 }
+
+// A slowStore says that a round was closed when something else has happened.
+type slowStore struct {
+	store.Store
+	meanwhile func(call string)
+}
+
+func (s slowStore) Commit(ctx context.Context, c record.Change) error {
+	err := s.Store.Commit(ctx, c)
+	if err == nil && slices.ContainsFunc(c.Audit, func(e record.Entry) bool { return e.Event == "round closed" }) {
+		s.meanwhile(c.ID)
+	}
+	return err
+}
+
+// What was asked is answered elsewhere before the round's response is out, so
+// that the request goes on with the call: by then it may not.
+func TestPromise7AskedAgainWhenItIsAnsweredMeanwhile(t *testing.T) {
+	for _, withdrawn := range []bool{false, true} {
+		var d *desk
+		var denied atomic.Bool
+		once := sync.Once{}
+		st := slowStore{memory.New(memory.Options{}), func(call string) {
+			once.Do(func() {
+				by := tallystick.Identity{Issuer: "test", Tenant: "acme", Subject: "ann"}
+				if err := d.srv.Decide(context.Background(), by, tallystick.Decision{CallID: call, Key: "approve", Accept: true}); err != nil {
+					t.Error(err)
+				}
+				denied.Store(withdrawn)
+			})
+		}}
+		sh := &shop{total: "1"}
+		d = newDesk(t, setup{opts: tallystick.Options{Store: st, Authorize: func(_ context.Context, a tallystick.Access) error {
+			if denied.Load() && a.Verb == tallystick.Resume {
+				return errors.New("not any more")
+			}
+			return nil
+		}}, tools: func(d *desk) { sh.addRefund(d, tallystick.Who{}) }})
+		r := d.as("ann/acme", capsForm).call("refund", order1)
+		if ran := sh.refunds.Load() == 1; ran == withdrawn || withdrawn && r.outcome() != "not_allowed" {
+			t.Errorf("withdrawn %v: %d refunds, %s", withdrawn, sh.refunds.Load(), r.raw)
+		}
+	}
+}

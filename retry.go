@@ -178,8 +178,15 @@ func (x *exchange) resume(ctx context.Context, c *record.Call, n int) (json.RawM
 	return nil, x.refuseState(ctx, c.ID, record.ReasonInFlight)
 }
 
-// claim takes the round, with the answers given to it, and runs the handler.
+// claim takes the round, with the answers given to it, and runs the handler. Who
+// brings none may have waited for what brings the call further, and is asked for
+// once more.
 func (x *exchange) claim(ctx context.Context, c *record.Call, n int, got *answers) (json.RawMessage, error) {
+	if len(got.given) == 0 {
+		if err := x.s.authorize(ctx, accessTo(c, Resume, x.id)); err != nil {
+			return x.failure(err, c.ID)
+		}
+	}
 	retry := record.Retry{N: n, Answers: got.digest}
 	run, err := x.s.engine.Retry(ctx, c.ID, x.by, func(c *record.Call, now time.Time) []record.Event {
 		return append([]record.Event{record.TimePassed{}}, got.events(c, x, now)...)
