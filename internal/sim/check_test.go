@@ -126,15 +126,16 @@ func (w *world) checkEntry(c *commit, e record.Entry, blame blamer) {
 			who = ownerOf(c)
 		}
 	}
-	if verb != "" && !w.mayLast(c.at, verb, who, c.ID) {
+	if verb != "" && !w.mayLast(c, verb, who) {
 		blame(7, "%s was not asked, or said no, for %s", verb, who)
 	}
 }
 
-// mayLast is what Authorize said when it was last asked before at.
-func (w *world) mayLast(at time.Time, verb tallystick.Verb, who, call string) bool {
+// mayLast is what Authorize said when it was last asked before a commit: for the
+// same request, since another may be told otherwise while this one is at work.
+func (w *world) mayLast(c *commit, verb tallystick.Verb, who string) bool {
 	for _, a := range slices.Backward(w.asked) {
-		if !a.at.After(at) && a.a.Verb == verb && a.a.By.Subject == who && a.a.CallID == call {
+		if !a.at.After(c.at) && a.a.Verb == verb && a.a.By.Subject == who && a.a.CallID == c.ID && (a.who == c.who || verb == tallystick.Act) {
 			return a.ok
 		}
 	}

@@ -183,6 +183,7 @@ func (w *world) send(r *rand.Rand, sent told, params map[string]any) (o told) {
 		cancel()
 		<-done
 		o.notes = out.notes(end)
+		_ = rest(base, w.lagOf(r)) // many may lose their connection at one moment
 		return o
 	}
 	o.notes = out.notes(never)

@@ -85,11 +85,11 @@ func identity(token string) tallystick.Identity {
 }
 
 // authorize refuses those whose rights are withdrawn just now.
-func (w *world) authorize(_ context.Context, a tallystick.Access) error {
+func (w *world) authorize(ctx context.Context, a tallystick.Access) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	ok := !w.denied[a.By.Subject]
-	w.asked = append(w.asked, asked{time.Now(), a, ok})
+	w.asked = append(w.asked, asked{time.Now(), forWhom(ctx), a, ok})
 	if !ok {
 		return errors.New("not just now")
 	}
@@ -147,12 +147,14 @@ func (r *replica) isDead() bool { return r.life.Err() != nil }
 // chance goes by it, so that what goes on at one time has no part in it.
 type lineage struct{}
 
+func forWhom(ctx context.Context) string {
+	who, _ := ctx.Value(lineage{}).(string)
+	return who
+}
+
 // move is a step of something inside the replica: it takes a while.
 func (r *replica) move(ctx context.Context, what string) error {
-	if who, ok := ctx.Value(lineage{}).(string); ok {
-		what = who + " " + what
-	}
-	what = r.node + " " + what
+	what = r.node + " " + forWhom(ctx) + " " + what
 	d := r.w.lag(what)
 	for {
 		if err := rest(ctx, d); err != nil && !r.isDead() {

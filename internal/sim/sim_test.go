@@ -22,7 +22,7 @@ import (
 
 var (
 	oneSeed   = flag.Uint64("seed", 0, "play this history alone, and tell what happened in it with -v")
-	histories = flag.Int("histories", 2000, "how many histories to play")
+	histories = flag.Int("histories", played, "how many histories to play")
 	from      = flag.Uint64("from", 1, "the first seed")
 )
 

@@ -109,6 +109,7 @@ type world struct {
 type commit struct {
 	at, clock time.Time // by the world, by the store
 	replica   *replica  // that wrote it
+	who       string    // the request that it was written for; empty: none
 	sent      time.Time // when that began to write it
 	heard     time.Time // when that knew of it
 	before    *record.Call
@@ -117,9 +118,10 @@ type commit struct {
 
 // asked is what Options.Authorize was asked, and said.
 type asked struct {
-	at time.Time
-	a  tallystick.Access
-	ok bool
+	at  time.Time
+	who string // the request that it was asked for; empty: none
+	a   tallystick.Access
+	ok  bool
 }
 
 func newWorld(t testing.TB, seed uint64) *world {
@@ -248,7 +250,7 @@ func (w *world) apply(ctx context.Context, c record.Change, r *replica, sent tim
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.sayLocked("%s: %s of %s", who, events(c), name(c.ID))
-	w.journal = append(w.journal, commit{at: time.Now(), clock: now, replica: r, sent: sent, heard: never, before: before, Change: c})
+	w.journal = append(w.journal, commit{at: time.Now(), clock: now, replica: r, who: forWhom(ctx), sent: sent, heard: never, before: before, Change: c})
 	switch {
 	case c.Remove:
 		delete(w.calls, c.ID)

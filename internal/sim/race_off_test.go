@@ -1,0 +1,5 @@
+//go:build !race
+
+package sim
+
+const played = 2000
