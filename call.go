@@ -25,6 +25,9 @@ type Call struct {
 	ctx     context.Context
 	given   sync.Map // key to the facts ([]byte) of each answer that this run got
 	unasked unasked
+
+	mu sync.Mutex
+	no error // of the first question that this run got a no to; guarded by mu
 }
 
 // journal is what a call needs of the engine's run.
@@ -86,9 +89,26 @@ func (c *Call) Confirm(q Question) error {
 		return err
 	}
 	if !yes.Confirm {
-		return ErrDeclined
+		return c.refused(q.Key, ErrDeclined)
 	}
 	return nil
+}
+
+// refused notes that this run got a no.
+func (c *Call) refused(key string, no error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.no == nil {
+		c.no = fmt.Errorf("%w (question %q)", no, key)
+	}
+	return no
+}
+
+// noes is the first no that this run got; nil: none.
+func (c *Call) noes() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.no
 }
 
 // Ask asks for a T, which must be a struct of strings, numbers, booleans and
@@ -189,11 +209,11 @@ func (c *Call) ask(q Question, kind record.Kind, request []byte, confirm bool) (
 		c.given.Store(q.Key, known.Facts)
 		return known, nil
 	case known.State == record.Declined:
-		return known, ErrDeclined
+		return known, c.refused(q.Key, ErrDeclined)
 	case known.State == record.Dismissed:
-		return known, ErrDismissed
+		return known, c.refused(q.Key, ErrDismissed)
 	case known.State == record.Lapsed:
-		return known, ErrExpired
+		return known, c.refused(q.Key, ErrExpired)
 	}
 	return known, fmt.Errorf("question %q is in state %q", q.Key, known.State)
 }

@@ -155,6 +155,14 @@ func TestWhatIsNoYesIsTheZeroValue(t *testing.T) {
 			}
 			return "over", nil
 		})
+		d.tool("archive", nil, func(ctx context.Context, call *tallystick.Call) (string, error) { // a no leads to something
+			if err := confirm(call, "sure", tallystick.Who{}); err != nil && !errors.Is(err, tallystick.ErrDeclined) {
+				return "", err
+			}
+			return tallystick.Once(ctx, call, tallystick.Effect{Name: "archive", AfterNo: true}, func(context.Context, string) (string, error) {
+				return "archived", nil
+			})
+		})
 		d.tool("careless", nil, func(ctx context.Context, call *tallystick.Call) (string, error) {
 			confirm(call, "sure", tallystick.Who{})
 			return tallystick.Once(ctx, call, tallystick.Effect{Name: "delete"}, func(context.Context, string) (string, error) {
@@ -175,6 +183,21 @@ func TestWhatIsNoYesIsTheZeroValue(t *testing.T) {
 		if r := ann.retry("naive", nil, asked.state(), map[string]any{"sure": answer}); r.text() != "over" || deleted.Load() != 0 {
 			t.Errorf("%s: %s, deleted %d times", what, r.raw, deleted.Load())
 		}
+	}
+	for outcome, answer := range map[string]map[string]any{"declined": {"action": "decline"}, "dismissed": {"action": "cancel"}, "declined ": accept(map[string]any{"confirm": false})} {
+		state := ann.call("careless", nil).state()
+		if r := ann.retry("careless", nil, state, map[string]any{"sure": answer}); r.outcome() != strings.TrimSpace(outcome) || !r.isError() || deleted.Load() != 0 {
+			t.Errorf("%s and forgotten: %s, deleted %d times", outcome, r.raw, deleted.Load())
+		}
+	}
+	state := ann.call("careless", nil).state()
+	d.clock.Advance(time.Hour)
+	if r := ann.retry("careless", nil, state, map[string]any{"sure": yes}); r.outcome() != "expired" || deleted.Load() != 0 {
+		t.Errorf("expired and forgotten: %s, deleted %d times", r.raw, deleted.Load())
+	}
+	state = ann.call("archive", nil).state()
+	if r := ann.retry("archive", nil, state, map[string]any{"sure": map[string]any{"action": "decline"}}); r.text() != "archived" {
+		t.Errorf("what a no is to lead to: %s", r.raw)
 	}
 	if r := ann.call("careless", nil); r.typ() != "input_required" || deleted.Load() != 0 {
 		t.Errorf("unanswered: %s, deleted %d times", r.raw, deleted.Load())

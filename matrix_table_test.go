@@ -141,16 +141,16 @@ var matrix = []matrixRow{
 	{"inline", "decide theirs", "expired", 0, dashes},
 	{"inline", "decide effect", "expired", 0, dashes},
 
-	// Waiting goes by who may settle it. Authorize is asked when that is done.
-	{"task", "waiting", "owner withdrawn", 0, "nothing nothing listed nothing nothing nothing nothing nothing nothing nothing nothing"},
+	// Waiting lists what somebody may settle.
+	{"task", "waiting", "owner", 0, "nothing nothing listed nothing nothing nothing nothing nothing nothing nothing nothing"},
 	{"task", "waiting", "finance", 0, "nothing nothing nothing listed nothing nothing nothing nothing nothing nothing nothing"},
 	{"task", "waiting", "operator", 0, "nothing nothing nothing nothing listed nothing nothing nothing nothing nothing nothing"},
-	{"task", "waiting", "colleague tenant nobody", 0, "nothing"},
+	{"task", "waiting", "colleague tenant nobody withdrawn", 0, "nothing"},
 	{"task", "waiting", "expired", 0, dashes},
-	{"inline", "waiting", "owner withdrawn", 0, "nothing nothing listed nothing nothing nothing nothing nothing - nothing nothing"},
+	{"inline", "waiting", "owner", 0, "nothing nothing listed nothing nothing nothing nothing nothing - nothing nothing"},
 	{"inline", "waiting", "finance", 0, "nothing nothing nothing listed nothing nothing nothing nothing - nothing nothing"},
 	{"inline", "waiting", "operator", 0, "nothing nothing nothing nothing listed nothing nothing nothing - nothing nothing"},
-	{"inline", "waiting", "colleague tenant nobody", 0, "nothing nothing nothing nothing nothing nothing nothing nothing - nothing nothing"},
+	{"inline", "waiting", "colleague tenant nobody withdrawn", 0, "nothing nothing nothing nothing nothing nothing nothing nothing - nothing nothing"},
 	{"inline", "waiting", "expired", 0, dashes},
 }
 

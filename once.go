@@ -22,6 +22,10 @@ type Effect struct {
 	// Repeatable: the far side honours the key, so that an attempt of unknown
 	// end may be made again. Otherwise it is held for a person.
 	Repeatable bool
+	// AfterNo: it may start though a question of this run was declined,
+	// dismissed or has expired. Otherwise Once returns that no, so that a
+	// handler that forgot to look at the error of Confirm does no harm.
+	AfterNo bool
 }
 
 // Once does f once. f gets a key that is the same for every attempt, to hand to
@@ -30,7 +34,7 @@ type Effect struct {
 //
 // It returns f's result, or the one recorded when it was done before, decoded
 // from JSON. It does not start f while a question of this run is pending
-// (ErrPending), after a cancel, past the deadline, or when the caller may no
+// (ErrPending), after a no in this run (see AfterNo), after a cancel, past the deadline, or when the caller may no
 // longer. ErrDone: it was done for another owner of the subject. ErrBusy:
 // another call is at it. ErrHeld: it started and nobody knows whether it
 // happened; return, and the call goes on when a person has resolved it.
@@ -42,6 +46,9 @@ func Once[R any](ctx context.Context, c *Call, e Effect, f func(ctx context.Cont
 	var result, zero R
 	if e.Name == "" || len(e.Name) > 128 || len(e.Subject) > 512 {
 		return zero, fmt.Errorf("effect %q: the name takes 1 to 128 bytes, the subject at most 512", e.Name)
+	}
+	if no := c.noes(); no != nil && !e.AfterNo {
+		return zero, fmt.Errorf("effect %q does not start after a no, unless it says AfterNo: %w", e.Name, no)
 	}
 	if _, err := json.Marshal(zero); err != nil {
 		return zero, fmt.Errorf("effect %q: what it returns cannot be put on record: %w", e.Name, err)

@@ -43,7 +43,9 @@ type Waiting struct {
 const maxWaiting = 1000
 
 // Waiting lists what by may settle, oldest call first, at most 1000. by must
-// be a person whom the caller has authenticated.
+// be a person whom the caller has authenticated. Options.Authorize is asked for
+// each with the verb [Reply]; what it refuses is left out, and is no refusal to
+// be put on record, since nobody has tried.
 func (s *Server) Waiting(ctx context.Context, by Identity) ([]Waiting, error) {
 	if by.Subject == "" || s.opts.Store == nil {
 		return nil, nil
@@ -71,7 +73,13 @@ func (s *Server) Waiting(ctx context.Context, by Identity) ([]Waiting, error) {
 			if err != nil {
 				return nil, err
 			}
-			found = append(found, s.waitingIn(full, actor)...)
+			for _, w := range s.waitingIn(full, actor) {
+				a := accessTo(full, Reply, by)
+				a.Question, a.Effect = w.Key, w.Effect
+				if s.opts.Authorize == nil || s.opts.Authorize(ctx, a) == nil {
+					found = append(found, w)
+				}
+			}
 		}
 	}
 	return found[:min(len(found), maxWaiting)], nil
