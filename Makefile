@@ -11,12 +11,12 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 CONFORMANCE := ./internal/conformance
 
-.PHONY: help test needs build fmt vet staticcheck race conformance short bench crash vuln vuln-if-reachable fuzz demo
+.PHONY: help test needs build fmt vet staticcheck race simulate power conformance short bench crash vuln vuln-if-reachable fuzz demo
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-test: needs build fmt vet staticcheck race conformance vuln-if-reachable ## everything: what CI runs
+test: needs build fmt vet staticcheck race simulate power conformance vuln-if-reachable ## everything: what CI runs
 	@echo 'make test: all passed'
 
 needs: ## name what this machine lacks
@@ -41,6 +41,14 @@ staticcheck: ## honnef.co/go/tools
 
 race: ## the Go tests under the race detector, without the conformance suite
 	$(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v '/internal/conformance$$')
+
+# The race detector makes these two many times slower and has little to see in
+# them: 'race' has a short form of each.
+simulate: ## 5000 simulated histories, held against the promises
+	$(GO) test -timeout 20m ./internal/sim -histories 5000
+
+power: ## the power cut at every operation of a history, under SQLite
+	TALLYSTICK_POWER=all $(GO) test -timeout 20m -run Power ./store/sqlite
 
 # Never from the test cache: it cannot see that the server it starts has changed.
 conformance: ## the official MCP conformance suite against our fixtures
