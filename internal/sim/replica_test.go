@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +27,6 @@ type replica struct {
 	node   string
 	server *tallystick.Server
 	web    http.Handler
-	log    *logBuffer
 	life   context.Context // ends with kill
 	end    context.CancelFunc
 	cancel context.CancelFunc // of Run
@@ -43,12 +41,12 @@ var _ store.Store = (*replica)(nil)
 
 // begin starts a server on the node.
 func (w *world) begin(node string) *replica {
-	r := &replica{w: w, node: node, log: &logBuffer{}, ran: make(chan struct{}), gone: make(chan struct{})}
+	r := &replica{w: w, node: node, ran: make(chan struct{}), gone: make(chan struct{})}
 	r.life, r.end = context.WithCancel(context.Background())
 	var ctx context.Context
 	ctx, r.cancel = context.WithCancel(context.Background())
 	srv, err := tallystick.New(mcp.NewServer(&mcp.Implementation{Name: "sim", Version: "1"}, nil), &tallystick.Options{
-		Store: r, Keys: w.keys.AEAD(), Node: node, Workers: 4, Log: slog.New(slog.NewTextHandler(r.log, nil)),
+		Store: r, Keys: w.keys.AEAD(), Node: node, Workers: 4, Log: slog.New(slog.DiscardHandler),
 		Identify: func(_ context.Context, extra *mcp.RequestExtra) (tallystick.Identity, error) {
 			return identity(extra.Header.Get("Authorization")), nil
 		},
@@ -271,24 +269,6 @@ func (r *replica) Purge(ctx context.Context, now time.Time, limit int) (int, err
 func (r *replica) Wake() <-chan struct{} { return r.w.inner.Wake() }
 func (r *replica) Shared() bool          { return r.w.inner.Shared() }
 func (r *replica) Close() error          { return nil }
-
-// A logBuffer keeps what a replica logs.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
 
 // weatherly makes the weather, until it is over.
 func (w *world) weatherly() {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -30,7 +28,6 @@ func TestMain(m *testing.M) {
 	// One processor: what is ready at one moment then runs in one order.
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(400)
-	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	os.Exit(m.Run())
 }
 
