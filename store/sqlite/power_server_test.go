@@ -20,7 +20,6 @@ type computer struct {
 	tap      *history.Tap
 	parent   string
 	found    image
-	d        *disk
 	left     int // syncs until the power is cut; 0: it is not
 	after    bool
 	survival survival
