@@ -142,6 +142,10 @@ func (e *Engine) Await(ctx context.Context, id string, wait time.Duration, done 
 	defer timer.Stop()
 	for {
 		other := e.Store.Wake()
+		select {
+		case <-watch.C: // what it tells of is looked at now
+		default:
+		}
 		c, err := e.Load(ctx, id)
 		if err != nil || done(c) {
 			return c, err

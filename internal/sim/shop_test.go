@@ -64,6 +64,15 @@ func (w *world) happened(tenant, effect, subject string) bool {
 	return false
 }
 
+// sent reports whether a charge with that key was ever sent, and notes that it is.
+func (w *world) sent(key string, now bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.charged[key]
+	w.charged[key] = before || now
+	return before
+}
+
 // pay sends a charge to the far side, which may be slow, refuse, do nothing and
 // say nothing, or do it and say nothing. A charge that was sent arrives, whatever
 // becomes of the sender.
@@ -82,10 +91,11 @@ func (r *replica) pay(ctx context.Context, c charge) (int, error) {
 		}
 	}
 	arrived := make(chan int, 1)
-	if mood < w.weather.moody/3 {
+	if mood < w.weather.moody/3 && !w.sent(c.key, false) { // of earlier attempts too
 		return 0, tallystick.NotDone(errors.New("closed for lunch"))
 	}
 	if mood >= 2*w.weather.moody/3 {
+		w.sent(c.key, true)
 		time.AfterFunc(late+w.lagOf(chance), func() { arrived <- w.book(c) })
 	}
 	if mood < w.weather.moody {

@@ -39,8 +39,10 @@ func play(t *testing.T, seed uint64) (w *world) {
 		w = newWorld(t, seed)
 		w.begin("a")
 		if w.weather.shared {
+			_ = rest(context.Background(), time.Millisecond) // one after the other
 			w.begin("b")
 		}
+		_ = rest(context.Background(), time.Millisecond)
 		var sky, people sync.WaitGroup
 		sky.Go(w.weatherly)
 		if w.weather.rotates {

@@ -96,6 +96,7 @@ type world struct {
 	orders   map[string]int
 	ledger   []charge
 	byKey    map[string]int
+	charged  map[string]bool // keys of charges that are on their way, or were
 	tickets  []ticket
 	told     []told
 	owners   map[string]string // token that made a call, by id
@@ -128,7 +129,7 @@ func newWorld(t testing.TB, seed uint64) *world {
 	w := &world{
 		t: t, seed: seed, began: time.Now(), over: make(chan struct{}),
 		counts: map[string]uint64{}, calls: map[string]*record.Call{}, denied: map[string]bool{},
-		orders: map[string]int{}, byKey: map[string]int{}, owners: map[string]string{}, heldAt: map[string]time.Time{},
+		orders: map[string]int{}, byKey: map[string]int{}, charged: map[string]bool{}, owners: map[string]string{}, heldAt: map[string]time.Time{},
 	}
 	w.weather = forecast(w.rand("weather"))
 	w.inner = memory.New(memory.Options{Now: w.clock, Shared: w.weather.shared})
