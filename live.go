@@ -47,6 +47,10 @@ func (x *exchange) live(ctx context.Context, run *engine.Run, mine []record.Ques
 	if err != nil {
 		return nil, nil, err
 	}
+	if c := run.Call(); c.State == record.Ended { // meanwhile, by its deadline
+		res, err := x.status(c)
+		return nil, res, err
+	}
 	settled := func(q record.Question) bool { return run.Call().Question(q.WireKey).State != record.Open }
 	if got.consent && !slices.ContainsFunc(open, settled) {
 		c, err := run.Put(ctx, &record.Paused{Background: true})

@@ -117,9 +117,12 @@ func (x *exchange) carried(ctx context.Context, claims seal.Claims) (json.RawMes
 		return x.failure(err, "")
 	}
 	events := func(c *record.Call, now time.Time) []record.Event { return got.events(c, x, now) }
-	run, err := x.s.engine.Carry(ctx, &c, x.by, events, record.Retry{N: claims.Round, Answers: got.digest})
+	run, ended, err := x.s.engine.Carry(ctx, &c, x.by, events, record.Retry{N: claims.Round, Answers: got.digest})
 	if err != nil {
 		return nil, x.refuseState(ctx, "", "journal_does_not_fit")
+	}
+	if run == nil {
+		return x.status(ended)
 	}
 	return x.drive(ctx, run)
 }

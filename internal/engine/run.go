@@ -114,22 +114,27 @@ func (e *Engine) Begin(ctx context.Context, o record.Opened, k Keeping) (*Run, e
 	return r, nil
 }
 
-// Carry makes a run of a call that its client carries.
-func (e *Engine) Carry(ctx context.Context, c *record.Call, by record.Actor, answers Events, retry record.Retry) (*Run, error) {
+// Carry makes a run of a call that its client carries. A nil run without an
+// error means that it may not be run again: it has ended as the call that comes
+// instead tells.
+func (e *Engine) Carry(ctx context.Context, c *record.Call, by record.Actor, answers Events, retry record.Retry) (*Run, *record.Call, error) {
 	now, err := e.Store.Now(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	events := append([]record.Event{record.TimePassed{}}, answers(c, now)...)
 	events = append(events, record.Taken{Lease: record.Lease{Holder: e.holder, Until: c.Deadline}, Retry: &retry})
 	change, err := record.Decide(c, by, record.NoEpoch, now, events...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	e.tell(c, change)
+	if change.After.State != record.Running {
+		return nil, change.After, nil
+	}
 	r := e.newRun(change.After, false)
 	r.keeping = Carried
-	return r, nil
+	return r, nil, nil
 }
 
 // Retry claims a round of a kept call with the answers given to it.
@@ -245,7 +250,7 @@ func (r *Run) budget() time.Duration {
 	if r.timeout > 0 {
 		left = max(r.timeout-r.call.Ran-r.worked, time.Millisecond)
 	}
-	if now, err := r.e.Store.Now(r.lease); err == nil && r.keeping == Kept {
+	if now, err := r.e.Store.Now(r.lease); err == nil {
 		if d := max(r.call.Deadline.Sub(now), time.Millisecond); left == 0 || d < left {
 			left = d
 		}

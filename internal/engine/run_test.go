@@ -195,7 +195,7 @@ func TestCarriedRunsWriteNothing(t *testing.T) {
 			return []record.Event{record.Responded{WireKey: "q", Action: record.Accept}}
 		}
 		for range 2 { // any number of times
-			r, err = e.Carry(context.Background(), c, ann, answers, record.Retry{N: 1, Answers: "a"})
+			r, _, err = e.Carry(context.Background(), c, ann, answers, record.Retry{N: 1, Answers: "a"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -206,7 +206,7 @@ func TestCarriedRunsWriteNothing(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if _, err := e.Carry(context.Background(), c, ann, answers, record.Retry{N: 7}); !refusedFor(err, record.ReasonRoundAhead) {
+		if _, _, err := e.Carry(context.Background(), c, ann, answers, record.Retry{N: 7}); !refusedFor(err, record.ReasonRoundAhead) {
 			t.Errorf("another round: %v", err)
 		}
 		<-e.work.Empty()
