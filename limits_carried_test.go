@@ -2,6 +2,7 @@ package tallystick_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -90,4 +91,104 @@ func TestDeadlineEndsALiveCallOfEitherKind(t *testing.T) {
 			t.Errorf("ran %d times: %v, %+v", runs.Load(), err, res)
 		}
 	})
+}
+
+// What is known is returned though the call remembers as much as it may; what
+// is new fails.
+func TestAFullJournalReturnsWhatItKnows(t *testing.T) {
+	big := strings.Repeat("x", 5000)
+	d := newDesk(t, setup{opts: tallystick.Options{Limits: tallystick.Limits{JournalBytes: 8 << 10}}, tools: func(d *desk) {
+		d.tool("pay", nil, func(ctx context.Context, call *tallystick.Call) (string, error) {
+			if err := confirm(call, "sure", tallystick.Who{}); err != nil {
+				return "", err
+			}
+			for _, e := range []string{"one", "two"} {
+				_, err := tallystick.Once(ctx, call, tallystick.Effect{Name: e, Subject: "1"}, func(context.Context, string) (string, error) {
+					if e == "two" {
+						return "", errors.New("timeout")
+					}
+					return big, nil
+				})
+				if err != nil {
+					return "", err
+				}
+			}
+			_, err := tallystick.Once(ctx, call, tallystick.Effect{Name: "three"}, func(context.Context, string) (string, error) { return "", nil })
+			if err == nil || !strings.Contains(err.Error(), "JournalBytes") {
+				t.Errorf("a new effect of a full call: %v", err)
+			}
+			return "paid", nil
+		})
+	}})
+	ann := d.as("ann/acme", capsForm)
+	ann.retry("pay", nil, ann.call("pay", nil).state(), map[string]any{"sure": yes})
+	op := person("op", "operator")
+	held, err := d.srv.Waiting(t.Context(), op)
+	if err != nil || len(held) != 1 {
+		t.Fatal(held, err)
+	}
+	id := held[0].CallID
+	if err := d.srv.Decide(t.Context(), op, tallystick.Decision{CallID: id, Effect: "two", Subject: "1", Happened: true, Result: []byte(`"` + big + `"`)}); err != nil {
+		t.Fatal(err)
+	}
+	var last reply
+	waitFor(t, func() bool {
+		last = ann.call("call_status", map[string]any{"callId": id})
+		return last.outcome() != "pending" && last.outcome() != "held"
+	})
+	if last.text() != "paid" {
+		t.Errorf("both effects are done, and it says: %s", last.raw)
+	}
+}
+
+func TestAnswersOverTheJournalsLimitAreReturned(t *testing.T) {
+	type words struct {
+		W string `json:"w"`
+	}
+	d := newDesk(t, setup{opts: tallystick.Options{Limits: tallystick.Limits{JournalBytes: 8 << 10}}, tools: func(d *desk) {
+		d.tool("vote", &tallystick.ToolOptions{Task: tallystick.TaskRequired}, func(_ context.Context, call *tallystick.Call) (string, error) {
+			_, err := tallystick.Ask[words](call, tallystick.Question{Key: "v", Message: "why?", Who: tallystick.Who{Roles: []string{"board"}, Count: 3}})
+			return "decided", err
+		})
+	}})
+	ann := d.as("ann/acme", capsTasks)
+	id := ann.call("vote", nil).result["taskId"].(string)
+	said := []byte(`{"w":"` + strings.Repeat("x", 3000) + `"}`)
+	for _, who := range []string{"p1", "p2", "p3"} {
+		waitFor(t, func() bool {
+			open, err := d.srv.Waiting(t.Context(), person(who, "board"))
+			return err == nil && len(open) == 1
+		})
+		if err := d.srv.Decide(t.Context(), person(who, "board"), tallystick.Decision{CallID: id, Key: "v", Accept: true, Content: said}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := ann.await(id, status("completed"))
+	if res, _ := r.result["result"].(map[string]any); res == nil || res["isError"] == true {
+		t.Errorf("three answers were taken, and it says: %s", r.raw)
+	}
+}
+
+// The start of an effect may fill the call: it is tried again all the same.
+func TestAFullJournalRepeatsTheEffectThatFilledIt(t *testing.T) {
+	var tries atomic.Int64
+	d := newDesk(t, setup{opts: tallystick.Options{Limits: tallystick.Limits{JournalBytes: 600}}, tools: func(d *desk) {
+		d.tool("pay", nil, func(ctx context.Context, call *tallystick.Call) (string, error) {
+			for _, e := range []tallystick.Effect{{Name: "one"}, {Name: "two", Repeatable: true}} {
+				_, err := tallystick.Once(ctx, call, e, func(context.Context, string) (string, error) {
+					if e.Repeatable && tries.Add(1) == 1 {
+						return "", errors.New("timeout")
+					}
+					return "", nil
+				})
+				if err != nil {
+					return "", err
+				}
+			}
+			return "paid", nil
+		})
+	}})
+	if r := d.as("ann/acme", capsForm).call("pay", nil); r.text() != "paid" || tries.Load() != 2 {
+		t.Errorf("tried %d times: %s", tries.Load(), r.raw)
+	}
 }

@@ -52,8 +52,10 @@ func (r *Run) Ask(q record.Question) (known record.Question, pending bool, err e
 	if !settled && r.maxOpen > 0 && len(r.pending) >= r.maxOpen {
 		return q, false, r.fail(fmt.Errorf("%d open questions are over the limit OpenQuestions (%d)", len(r.pending)+1, r.maxOpen))
 	}
-	if err := r.full(); err != nil {
-		return q, false, r.fail(err)
+	if f == nil { // what is known already takes no more room
+		if err := r.full(); err != nil {
+			return q, false, r.fail(err)
+		}
 	}
 	r.keys[q.Key] = true
 	r.asked = append(r.asked, q)

@@ -61,7 +61,7 @@ type Options struct {
 	// questions may be open at once; zero: no limit.
 	Bounds func(c *record.Call) (timeout time.Duration, open int)
 	// Journal bounds what one call remembers (record.Call.Size), in bytes: a
-	// call that has reached it can ask and do no more. Zero: no limit.
+	// call that has reached it can ask and do nothing new. Zero: no limit.
 	Journal int
 	// Committed is told of every change that counts, before anybody else of this
 	// process is: that has been committed, or was made to a carried call. before

@@ -156,9 +156,11 @@ func (r *Run) begin(ctx context.Context, f Effect) (result []byte, done bool, er
 // then on the client's leaving ends nothing.
 func (r *Run) commitStart(ctx context.Context, f Effect, mark *record.Mark) error {
 	r.mu.Lock()
-	if err := r.full(); err != nil {
-		r.mu.Unlock()
-		return err
+	if r.call.Effect(f.Name, f.Subject) == nil { // a further attempt takes no more room
+		if err := r.full(); err != nil {
+			r.mu.Unlock()
+			return err
+		}
 	}
 	if r.left {
 		r.mu.Unlock()
