@@ -192,3 +192,37 @@ func TestAFullJournalRepeatsTheEffectThatFilledIt(t *testing.T) {
 		t.Errorf("tried %d times: %s", tries.Load(), r.raw)
 	}
 }
+
+// A drain ends the live question of a call of which the store knows nothing, as
+// it does for a kept one.
+func TestDrainEndsALiveQuestionOfEitherKind(t *testing.T) {
+	kinds(t, func(t *testing.T, readOnly bool) {
+		d := newDesk(t, setup{opts: tallystick.Options{Limits: tallystick.Limits{Drain: 6 * time.Second}}, tools: func(d *desk) {
+			addLook(d, readOnly, nil, func(_ context.Context, call *tallystick.Call) error { return confirm(call, "a", tallystick.Who{}) })
+		}})
+		asked := make(chan struct{})
+		cs := overStdio(t, d, &mcp.ClientOptions{ElicitationHandler: func(ctx context.Context, _ *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			close(asked)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}})
+		ended := make(chan error, 1)
+		go func() {
+			_, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "look"})
+			ended <- err
+		}()
+		<-asked
+		d.stop()
+		select {
+		case err := <-ended:
+			if err == nil || !strings.Contains(err.Error(), "shutting down") {
+				t.Errorf("the request was told: %v", err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Error("the request waits after the drain")
+		}
+		if log := d.log.String(); strings.Contains(log, "still running") {
+			t.Errorf("the drain was waited for to its end: %s", log)
+		}
+	})
+}

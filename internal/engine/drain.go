@@ -49,30 +49,26 @@ func (e *Engine) live() []*Run {
 	return runs
 }
 
-// hurry tells all handlers to stop, those too that the store does not know of.
+// hurry tells all runs to stop, those too that the store does not know of: their
+// handlers, and what else goes on for them, such as a live question.
 func (e *Engine) hurry() {
 	e.mu.Lock()
 	e.hurrying = true
-	runs := slices.Collect(maps.Keys(e.handlers))
+	runs := slices.Collect(maps.Keys(e.going))
 	e.mu.Unlock()
-	for _, r := range append(runs, e.live()...) {
+	for _, r := range runs {
 		r.cancel(ErrDraining)
 	}
 }
 
-// executing registers a run whose handler begins, and returns how to end that.
-func (e *Engine) executing(r *Run) (end func()) {
+// join registers a run until it is closed.
+func (e *Engine) join(r *Run) {
 	e.mu.Lock()
-	e.handlers[r] = struct{}{}
+	e.going[r] = struct{}{}
 	hurrying := e.hurrying
 	e.mu.Unlock()
 	if hurrying {
 		r.cancel(ErrDraining)
-	}
-	return func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		delete(e.handlers, r)
 	}
 }
 

@@ -92,14 +92,14 @@ type Engine struct {
 
 	mu       sync.Mutex
 	runs     map[string][]*Run   // live runs that are kept, by call id; the last is the newest
-	handlers map[*Run]struct{}   // runs whose handler is executing, kept or not
+	going    map[*Run]struct{}   // all runs that are not closed, kept or not
 	tenants  map[string]int      // background runs per tenant, announced ones too
 	active   map[string]bool     // calls being run in the background, from before the claim
 	busy     int                 // background runs
 	watches  map[string][]*Watch // by call id
 	next     time.Time           // when the loop looks again by itself; zero: never
 	draining bool                // no more calls are taken
-	hurrying bool                // handlers are told to stop
+	hurrying bool                // runs are told to stop
 	beating  bool                // the heartbeat goroutine is running
 
 	work group // every goroutine of the engine
@@ -133,7 +133,7 @@ func New(o Options) *Engine {
 		dropped:  make(chan struct{}, 1),
 		stopping: make(chan struct{}),
 		runs:     map[string][]*Run{},
-		handlers: map[*Run]struct{}{},
+		going:    map[*Run]struct{}{},
 		tenants:  map[string]int{},
 		active:   map[string]bool{},
 		watches:  map[string][]*Watch{},

@@ -30,6 +30,7 @@ func (e *Engine) hold(r *Run) {
 func (e *Engine) drop(r *Run) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	delete(e.going, r)
 	left := slices.DeleteFunc(e.runs[r.id], func(o *Run) bool { return o == r })
 	if len(left) == 0 {
 		delete(e.runs, r.id)

@@ -88,6 +88,7 @@ func (e *Engine) newRun(c *record.Call, stored bool) *Run {
 	r.timeout, r.maxOpen = e.Bounds(c)
 	r.lease, r.lost = context.WithCancelCause(context.Background())
 	r.ctx, r.cancel = context.WithCancelCause(r.lease)
+	e.join(r)
 	return r
 }
 
@@ -169,7 +170,6 @@ func (r *Run) Context() context.Context { return r.ctx }
 // does not return within the engine's grace once it is told to stop is left
 // behind: its context has ended, and nothing it does any more counts.
 func (r *Run) Do() End {
-	defer r.e.executing(r)()
 	if cause := context.Cause(r.ctx); cause != nil {
 		return stopped(cause) // told to stop before it began
 	}
