@@ -3,6 +3,7 @@ package tallystick_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/tallystick/tallystick"
+	"github.com/tallystick/tallystick/store"
 )
 
 // addLook adds a read-only tool, which its client carries, or its kept twin.
@@ -225,4 +227,38 @@ func TestDrainEndsALiveQuestionOfEitherKind(t *testing.T) {
 			t.Errorf("the drain was waited for to its end: %s", log)
 		}
 	})
+}
+
+// A call may be made by the start of its first effect: if there is no room for
+// it, the request is told so.
+func TestNoRoomForTheCallOfAFirstEffect(t *testing.T) {
+	var did atomic.Int64
+	d := newDesk(t, setup{opts: tallystick.Options{Limits: tallystick.Limits{LiveCalls: 1}}, tools: func(d *desk) {
+		d.tool("ask", nil, func(_ context.Context, call *tallystick.Call) (string, error) {
+			return "", confirm(call, "sure", tallystick.Who{})
+		})
+		d.tool("pay", nil, func(ctx context.Context, call *tallystick.Call) (string, error) {
+			_, err := tallystick.Once(ctx, call, tallystick.Effect{Name: "pay", Subject: "1"}, func(context.Context, string) (string, error) {
+				did.Add(1)
+				return "", nil
+			})
+			if err != nil && !errors.Is(err, store.ErrQuota) {
+				t.Errorf("Once: %v", err)
+			}
+			if err != nil {
+				return "", fmt.Errorf("paying: %w", err)
+			}
+			return "paid", nil
+		})
+	}})
+	ann := d.as("ann/acme", capsForm)
+	open := ann.call("ask", nil)
+	r := ann.call("pay", nil)
+	if r.status != 429 || r.err == nil || r.err.Code != -32603 || !strings.Contains(r.err.Message, "LiveCalls 1") || did.Load() != 0 {
+		t.Errorf("without room: %d %s", r.status, r.raw)
+	}
+	ann.retry("ask", nil, open.state(), map[string]any{"sure": yes})
+	if r := ann.call("pay", nil); r.text() != "paid" || did.Load() != 1 {
+		t.Errorf("with room again: %d %s", r.status, r.raw)
+	}
 }

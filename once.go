@@ -9,6 +9,7 @@ import (
 
 	"github.com/tallystick/tallystick/internal/engine"
 	"github.com/tallystick/tallystick/record"
+	"github.com/tallystick/tallystick/store"
 )
 
 // An Effect is named work that must not happen twice.
@@ -105,6 +106,8 @@ func (s *Server) effectError(err error, effect string) error {
 		return ErrPending
 	case errors.As(err, &undone):
 		return undone.Err
+	case errors.Is(err, store.ErrQuota):
+		return fmt.Errorf("effect %q: %w (LiveCalls %d)", effect, store.ErrQuota, s.limits.LiveCalls)
 	case errors.As(err, &refused):
 	case outcome(err) != "" || slices.ContainsFunc(engine.Told, func(t error) bool { return errors.Is(err, t) }):
 		return err

@@ -18,6 +18,7 @@ import (
 	"github.com/tallystick/tallystick/internal/wire"
 	"github.com/tallystick/tallystick/record"
 	"github.com/tallystick/tallystick/seal"
+	"github.com/tallystick/tallystick/store"
 )
 
 // Members of a result's _meta that are for machines.
@@ -125,6 +126,9 @@ func (s *Server) handle(ctx context.Context, run *engine.Run) engine.End {
 	}
 	if errors.Is(p.err, ErrPending) {
 		p.err = errors.New("the handler says that a question is pending, and has asked none in this run")
+	}
+	if errors.Is(p.err, store.ErrQuota) { // there is no call, and the request is refused
+		return engine.End{Error: &record.Error{Code: wire.CodeInternal, Message: p.err.Error()}, Err: p.err}
 	}
 	return s.endOf(f, p, c.ID)
 }
@@ -237,6 +241,9 @@ func (x *exchange) response(end engine.End) (json.RawMessage, error) {
 	}
 	x.ended(outcome)
 	observe.At(x.values).Came(string(outcome))
+	if end.Err != nil {
+		return nil, end.Err
+	}
 	if end.Error != nil {
 		return nil, errorOf(end.Error)
 	}

@@ -46,6 +46,9 @@ type End struct {
 	Result    []byte // the result object, JSON
 	ToolError bool   // the result tells of an error
 	Error     *record.Error
+	// Err is what the handler failed with, if that is for whoever waits for the
+	// run alone. Error then says it to everybody else.
+	Err error
 }
 
 // Options of an engine. All are required but where a default is named.
