@@ -147,6 +147,16 @@ func TestOptionsThatCannotBeHonouredAreErrors(t *testing.T) {
 	if _, err := tallystick.New(sdk(), &tallystick.Options{Store: memory.New(memory.Options{Shared: true})}); err == nil || !strings.Contains(err.Error(), "Options.Keys") {
 		t.Errorf("a shared store with a key of this process's own: %v", err)
 	}
+	keys, err := seal.NewKeyset()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A restart takes over what is its node's, and so no other's.
+	for _, node := range []string{"", "rack/host"} {
+		if _, err := tallystick.New(sdk(), &tallystick.Options{Store: memory.New(memory.Options{Shared: true}), Keys: keys.AEAD(), Node: node}); err == nil || !strings.Contains(err.Error(), "Options.Node") {
+			t.Errorf("a shared store and the node %q: %v", node, err)
+		}
+	}
 	h := func(context.Context, *tallystick.Call, struct{}) (*mcp.CallToolResult, any, error) {
 		return nil, nil, nil
 	}

@@ -25,6 +25,7 @@ import (
 	"net/http"
 	"os"
 	"os/user"
+	"strings"
 	"sync"
 	"time"
 
@@ -88,8 +89,9 @@ type Options struct {
 	// Workers and WorkersPerTenant bound runs without a waiting client, over
 	// all and of one tenant. Zero: 32, and half of Workers.
 	Workers, WorkersPerTenant int
-	// Node names this process's place among those that share a store. After a
-	// restart a node takes over its own calls at once.
+	// Node names this process's place among those that share a store, where it is
+	// required, and must be no other's. After a restart a node takes over its own
+	// calls at once. It has no slash.
 	Node   string
 	Limits Limits
 	// Log gets what operators need: never arguments, answers, tokens, states.
@@ -244,6 +246,12 @@ func New(s *mcp.Server, opts *Options) (*Server, error) {
 	}
 	if o.Identify == nil {
 		o.Identify = identifyByToken
+	}
+	if strings.Contains(o.Node, "/") {
+		return nil, fmt.Errorf("tallystick.New: Options.Node %q must have no slash", o.Node)
+	}
+	if o.Node == "" && o.Store != nil && o.Store.Shared() {
+		return nil, errors.New("tallystick.New: Options.Node is empty, but the store is shared: each process needs a name of its own, or it takes over the calls of the others")
 	}
 	srv := &Server{
 		mcp: s, opts: o, limits: o.Limits.withDefaults(), log: o.Log, store: o.Store,
