@@ -331,7 +331,32 @@ func (x *exchange) run(ctx context.Context, run *engine.Run, at *place) (json.Ra
 		}
 		run = next
 		at.move(run)
+		if err := x.mayGoOn(ctx, run); err != nil {
+			if err := run.Release(ctx, record.WhyLeft); err != nil {
+				x.s.log.Warn("a run that may not go on could not be released; its lease will lapse", "call", run.Call().ID, "err", err)
+			}
+			return x.failure(err, x.access(run.Call(), Resume).CallID)
+		}
 	}
+}
+
+// access describes an access of this request's sender to its call.
+func (x *exchange) access(c *record.Call, verb Verb) Access {
+	a := accessTo(c, verb, x.id)
+	if x.f.readOnly {
+		a.CallID = "" // no store knows of it
+	}
+	return a
+}
+
+// mayGoOn is asked before the handler runs again within a request: that may have
+// waited for long, and nobody is their token for longer than it is valid.
+func (x *exchange) mayGoOn(ctx context.Context, run *engine.Run) error {
+	a := x.access(run.Call(), Resume)
+	if t := x.r.Token(); t != nil && !t.Expiration.IsZero() && !time.Now().Before(t.Expiration) {
+		return x.s.deny(ctx, a, errExpired)
+	}
+	return x.s.authorize(ctx, a)
 }
 
 // finish ends the call with what its handler came to, and responds with what
@@ -439,10 +464,6 @@ func (x *exchange) ask(ctx context.Context, run *engine.Run) (*engine.Run, json.
 		return nil, nil, err
 	}
 	if c.State == record.Waiting && !c.Task && !x.asked(c) { // answered elsewhere meanwhile
-		if err := x.s.authorize(ctx, accessTo(c, Resume, x.id)); err != nil {
-			res, err := x.failure(err, c.ID)
-			return nil, res, err
-		}
 		next, err := x.s.engine.Retry(ctx, c.ID, x.by, none, record.Retry{N: c.Round})
 		if err != nil {
 			return nil, nil, err

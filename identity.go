@@ -3,7 +3,9 @@ package tallystick
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -102,13 +104,32 @@ func (s *Server) identify(ctx context.Context, r *wire.Request) (Identity, error
 // authorize asks Options.Authorize, and puts a refusal on record where there
 // is a call for it.
 func (s *Server) authorize(ctx context.Context, a Access) error {
+	if err := s.allows(ctx, a); err != nil {
+		return s.deny(ctx, a, err)
+	}
+	return nil
+}
+
+// allows asks Options.Authorize. One that panics allows nothing. Before a run of
+// a worker's the panic is left to the engine, which asks again later: nobody is
+// there to be told, and the call is not to end for it.
+func (s *Server) allows(ctx context.Context, a Access) (err error) {
 	if s.opts.Authorize == nil {
 		return nil
 	}
-	err := s.opts.Authorize(ctx, a)
-	if err == nil {
-		return nil
+	if !a.Stored || a.Verb != Resume {
+		defer func() {
+			if p := recover(); p != nil {
+				s.log.Error("Authorize panicked; that is a refusal", "verb", a.Verb, "call", a.CallID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				err = errPanicked
+			}
+		}()
 	}
+	return s.opts.Authorize(ctx, a)
+}
+
+// deny puts on record why an access is refused.
+func (s *Server) deny(ctx context.Context, a Access, err error) error {
 	s.log.Warn("not authorised", "verb", a.Verb, "call", a.CallID, "tenant", a.Owner.Tenant, "tool", record.Action{Method: a.Method, Name: a.Name}.Label(), "err", err)
 	if a.CallID != "" && s.opts.Store != nil {
 		ch := record.ChannelRound
@@ -129,6 +150,23 @@ func accessTo(c *record.Call, verb Verb, by Identity) Access {
 		Owner: identityOf(c), Arguments: c.Args,
 	}
 }
+
+// mayReply asks whether the sender may give these answers, as far as there are
+// open questions for them.
+func (s *Server) mayReply(ctx context.Context, c *record.Call, a Access, got []given) error {
+	for _, g := range got {
+		if q := c.Question(g.WireKey); g.consent || q == nil || q.State != record.Open {
+			continue
+		}
+		a.Question = g.WireKey
+		if err := s.authorize(ctx, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var errExpired = errors.New("the token has expired")
 
 // mayRun is asked before a worker runs a stored call.
 func (s *Server) mayRun(ctx context.Context, c *record.Call) *record.Error {

@@ -37,7 +37,7 @@ func (x *exchange) live(ctx context.Context, run *engine.Run, mine []record.Ques
 		res, err := x.finish(ctx, run, x.failed(err))
 		return nil, res, err
 	}
-	if err := x.mayReply(ctx, c, got); err != nil {
+	if err := x.s.mayReply(ctx, c, x.access(c, Reply), got.given); err != nil {
 		res, err := x.finish(ctx, run, x.failed(err))
 		return nil, res, err
 	}

@@ -76,7 +76,7 @@ func (s *Server) Waiting(ctx context.Context, by Identity) ([]Waiting, error) {
 			for _, w := range s.waitingIn(full, actor) {
 				a := accessTo(full, Reply, by)
 				a.Question, a.Effect = w.Key, w.Effect
-				if s.opts.Authorize == nil || s.opts.Authorize(ctx, a) == nil {
+				if s.allows(ctx, a) == nil {
 					found = append(found, w)
 				}
 			}

@@ -101,9 +101,7 @@ func (x *exchange) carried(ctx context.Context, claims seal.Claims) (json.RawMes
 	}
 	c.Args = x.r.Arguments
 	observe.At(x.values).Of(&c)
-	a := accessTo(&c, Resume, x.id)
-	a.CallID = "" // no store knows of it
-	if err := x.s.authorize(ctx, a); err != nil {
+	if err := x.s.authorize(ctx, x.access(&c, Resume)); err != nil {
 		return x.failure(err, "")
 	}
 	got, err := x.read(ctx, &c)
@@ -113,7 +111,7 @@ func (x *exchange) carried(ctx context.Context, claims seal.Claims) (json.RawMes
 	if len(got.events(&c, x, now)) == 0 && !x.news(&c, now) {
 		return x.reissue(ctx, &c)
 	}
-	if err := x.mayReply(ctx, &c, got); err != nil {
+	if err := x.s.mayReply(ctx, &c, x.access(&c, Reply), got.given); err != nil {
 		return x.failure(err, "")
 	}
 	events := func(c *record.Call, now time.Time) []record.Event { return got.events(c, x, now) }
@@ -161,7 +159,7 @@ func (x *exchange) resume(ctx context.Context, c *record.Call, n int) (json.RawM
 			}
 			continue
 		}
-		if err := x.mayReply(ctx, c, got); err != nil {
+		if err := x.s.mayReply(ctx, c, x.access(c, Reply), got.given); err != nil {
 			return x.failure(err, c.ID)
 		}
 		for _, g := range got.given {
@@ -322,25 +320,6 @@ func (x *exchange) read(ctx context.Context, c *record.Call) (*answers, error) {
 		}
 	}
 	return got, nil
-}
-
-// mayReply asks whether the sender may give these answers, as far as there are
-// open questions for them.
-func (x *exchange) mayReply(ctx context.Context, c *record.Call, got *answers) error {
-	for _, g := range got.given {
-		if q := c.Question(g.WireKey); g.consent || q == nil || q.State != record.Open {
-			continue
-		}
-		a := accessTo(c, Reply, x.id)
-		a.Question = g.WireKey
-		if x.f.readOnly {
-			a.CallID = "" // no store knows of it
-		}
-		if err := x.s.authorize(ctx, a); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // errMisfit names what does not fit, by question and field.

@@ -131,13 +131,7 @@ func ack() json.RawMessage { return complete([]byte("{}")) }
 // owned loads a task for a request. To everybody but its owner, and to an owner
 // who may not do this any more, it does not exist.
 func (s *Server) owned(ctx context.Context, r *wire.Request, id string, verb Verb) (*record.Call, record.Actor, error) {
-	c, err := s.engine.Load(ctx, id)
-	if errors.Is(err, store.ErrNotFound) {
-		if _, err := s.identify(ctx, r); err != nil { // as for a task that is there
-			return nil, record.Actor{}, err
-		}
-		return nil, record.Actor{}, errNoTask
-	}
+	c, err := s.find(ctx, r, id)
 	if err != nil {
 		return nil, record.Actor{}, err
 	}
@@ -148,22 +142,43 @@ func (s *Server) owned(ctx context.Context, r *wire.Request, id string, verb Ver
 	return c, by, err
 }
 
+// find loads what may be a task of the sender's.
+func (s *Server) find(ctx context.Context, r *wire.Request, id string) (*record.Call, error) {
+	c, err := s.engine.Load(ctx, id)
+	if errors.Is(err, store.ErrNotFound) {
+		if _, err := s.identify(ctx, r); err != nil { // as for a task that is there
+			return nil, err
+		}
+		return nil, errNoTask
+	}
+	return c, err
+}
+
 // mayUse reports whether a request's sender may do this to a task, as far as it
 // is one: errNoTask if not.
 func (s *Server) mayUse(ctx context.Context, r *wire.Request, c *record.Call, verb Verb) (record.Actor, error) {
+	id, by, err := s.owns(ctx, r, c)
+	if err == nil && s.authorize(ctx, accessTo(c, verb, id)) != nil {
+		err = errNoTask
+	}
+	return by, err
+}
+
+// owns says who the sender is, if it is the owner of a task: errNoTask if not.
+func (s *Server) owns(ctx context.Context, r *wire.Request, c *record.Call) (Identity, record.Actor, error) {
 	id, err := s.identify(ctx, r)
 	if err != nil {
-		return record.Actor{}, err
+		return id, record.Actor{}, err
 	}
 	by := id.actor(record.ChannelTask)
 	if c.Owner != by.Principal {
 		s.engine.Refuse(ctx, c.ID, by, "task_of_another_principal", r.Method)
-		return by, errNoTask
+		return id, by, errNoTask
 	}
-	if !c.Task || s.authorize(ctx, accessTo(c, verb, id)) != nil {
-		return by, errNoTask
+	if !c.Task {
+		return id, by, errNoTask
 	}
-	return by, nil
+	return id, by, nil
 }
 
 func (s *Server) taskGet(ctx context.Context, r *wire.Request) (json.RawMessage, error) {
@@ -182,14 +197,16 @@ func (s *Server) taskGet(ctx context.Context, r *wire.Request) (json.RawMessage,
 
 // taskUpdate records answers. What does not count is acked all the same, as
 // the specification wants it, and on record; an answer that does not fit its
-// question's schema makes the whole update fail, and nothing is stored.
+// question's schema, or that its sender may not give, makes the whole update
+// fail, and nothing is stored.
 func (s *Server) taskUpdate(ctx context.Context, r *wire.Request) (json.RawMessage, error) {
-	c, by, err := s.owned(ctx, r, r.Name, Reply)
+	c, err := s.find(ctx, r, r.Name)
 	if err != nil {
 		return nil, err
 	}
-	if r.InputResponses == nil {
-		return nil, wire.Errorf(wire.CodeInvalidParams, "inputResponses is missing")
+	id, by, err := s.owns(ctx, r, c)
+	if err != nil {
+		return nil, err
 	}
 	var answers []given
 	ignored := 0
@@ -206,6 +223,19 @@ func (s *Server) taskUpdate(ctx context.Context, r *wire.Request) (json.RawMessa
 		} else if !g.consent {
 			answers = append(answers, g)
 		}
+	}
+	a := accessTo(c, Reply, id)
+	if len(answers) == 0 {
+		err = s.authorize(ctx, a)
+	} else {
+		err = s.mayReply(ctx, c, a, answers)
+	}
+	if err != nil {
+		return nil, errNoTask
+	}
+	observe.At(ctx).Of(c)
+	if r.InputResponses == nil {
+		return nil, wire.Errorf(wire.CodeInvalidParams, "inputResponses is missing")
 	}
 	if len(wrong) > 0 {
 		s.engine.Refuse(ctx, c.ID, by, "answer_does_not_fit", "")
