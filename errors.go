@@ -22,7 +22,7 @@ var (
 	ErrExpired = errors.New("expired: nobody answered in time; calling again asks again")
 	// ErrDone: the effect was done before, for another owner of its subject.
 	ErrDone = errors.New("already done, by another call that is not yours")
-	// ErrBusy: another call is doing the effect.
+	// ErrBusy: another call has started the effect and is not at it: it waits for a person.
 	ErrBusy = errors.New("another call is doing it; call again later")
 	// ErrHeld: an effect started and nobody knows whether it happened.
 	ErrHeld = errors.New("held: it is not known whether it happened; a person has to find out, do not try it again")

@@ -37,7 +37,7 @@ type Effect struct {
 // from JSON. It does not start f while a question of this run is pending
 // (ErrPending), after a no in this run (see AfterNo), after a cancel, past the deadline, or when the caller may no
 // longer. ErrDone: it was done for another owner of the subject. ErrBusy:
-// another call is at it. ErrHeld: it started and nobody knows whether it
+// another call has started it and waits for a person. ErrHeld: it started and nobody knows whether it
 // happened; return, and the call goes on when a person has resolved it.
 //
 // If f fails, the end is unknown (held, or tried again if Repeatable) unless it

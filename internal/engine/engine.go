@@ -202,7 +202,7 @@ func (e *Engine) look(ctx context.Context) (again bool, err error) {
 		if started >= free {
 			break
 		}
-		ok, err := e.start(ctx, id)
+		ok, err := e.start(ctx, id, false)
 		switch {
 		case err != nil:
 			failed = fmt.Errorf("looking at call %s, which is ready: %w", id, err)

@@ -118,16 +118,44 @@ func (e *Engine) refresh(ctx context.Context, r *Run) {
 	}
 }
 
+// attend reports whether a run is at a call that a run of another waits for, or
+// soon will be. Who waits lends it a worker: if those that wait had all the
+// places, the call would never get one, and they would wait for ever. That is
+// smaller than to hand the waiting calls back, which would run their handlers
+// again and again, up to MaxRuns.
+func (e *Engine) attend(ctx context.Context, id string) (bool, error) {
+	now, err := e.Store.Now(ctx)
+	if err != nil {
+		return false, err
+	}
+	c, err := e.Load(ctx, id)
+	if err == nil && c.State == record.Running && !c.Lease.Live(now) {
+		if err := e.pass(ctx, id); err != nil { // the loop has not come to it yet
+			return false, err
+		}
+		c, err = e.Load(ctx, id)
+	}
+	switch {
+	case err != nil:
+		return false, ignore(err, store.ErrNotFound)
+	case c.State == record.Ready:
+		_, err := e.start(context.Background(), id, true) // not with what the waiting handler's context carries
+		return err == nil, err
+	}
+	return c.State == record.Running, nil
+}
+
 // start takes a ready call and runs it in the background. It reports whether
-// it did.
-func (e *Engine) start(ctx context.Context, id string) (bool, error) {
+// it did. lent: a run that waits for the call lends it its place, and so it
+// needs no free one.
+func (e *Engine) start(ctx context.Context, id string, lent bool) (bool, error) {
 	c, err := e.Store.Load(ctx, id)
 	if err != nil || c.State != record.Ready {
 		return false, ignore(err, store.ErrNotFound)
 	}
 	tenant := c.Owner.Tenant
 	e.mu.Lock()
-	if e.draining || e.active[id] || !e.hasRoom(tenant) {
+	if e.draining || e.active[id] || !lent && !e.hasRoom(tenant) {
 		e.mu.Unlock()
 		return false, nil
 	}
@@ -143,7 +171,7 @@ func (e *Engine) start(ctx context.Context, id string) (bool, error) {
 			e.nudge()
 		}()
 		if !e.background(context.WithoutCancel(ctx), id) {
-			e.sleep(ctx, time.Second, nil) // what fails is not tried at once again
+			e.sleep(ctx, time.Second, e.stopping) // what fails is not tried at once again
 		}
 	})
 	return true, nil

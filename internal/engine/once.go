@@ -188,12 +188,15 @@ func (r *Run) commitStart(ctx context.Context, f Effect, mark *record.Mark) erro
 }
 
 // mark reads who has the effect's subject, and waits while another call's run
-// is at it.
+// is at it. A mark that is started though no run is at its call comes back as it
+// is, and the law refuses: that call waits for a person, which may take days, and
+// a run that waited for it would have a place, or a client, for as long.
 func (r *Run) mark(ctx context.Context, f Effect) (*record.Mark, error) {
 	if f.Subject == "" {
 		return nil, nil
 	}
 	id := record.SubjectMark(r.Call().Owner.Tenant, f.Name, f.Subject)
+	idle := "" // the call that no run is at
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		m, err := r.e.Store.Mark(ctx, id)
 		if errors.Is(err, store.ErrNotFound) {
@@ -202,8 +205,16 @@ func (r *Run) mark(ctx context.Context, f Effect) (*record.Mark, error) {
 		if err != nil {
 			return nil, err
 		}
-		if m.Call == r.id || m.State != record.EffectStarted {
+		if m.Call == r.id || m.State != record.EffectStarted || m.Call == idle {
 			return m, nil
+		}
+		attended, err := r.e.attend(ctx, m.Call)
+		if err != nil {
+			return nil, err
+		}
+		if !attended {
+			idle = m.Call // unless the mark has changed before we looked at the call
+			continue
 		}
 		if err := r.waitFor(ctx, m.Call, wait); err != nil {
 			return nil, err
