@@ -26,9 +26,14 @@ type Call struct {
 	given   sync.Map // key to the facts ([]byte) of each answer that this run got
 	unasked unasked
 
-	mu sync.Mutex
-	no error // of the first question that this run got a no to; guarded by mu
+	mu   sync.Mutex // guards what follows
+	no   error      // of the first question that this run got a no to
+	over bool       // the handler has returned
 }
+
+// errOver: a call is used after its handler has returned, by a goroutine that it
+// left behind.
+var errOver = errors.New("the handler has returned: its call is of no use any more")
 
 // journal is what a call needs of the engine's run.
 type journal interface {
@@ -104,11 +109,30 @@ func (c *Call) refused(key string, no error) error {
 	return no
 }
 
-// noes is the first no that this run got; nil: none.
-func (c *Call) noes() error {
+// mayBegin says why an effect may not start, as far as the call knows.
+func (c *Call) mayBegin(e Effect) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.no
+	switch {
+	case c.over:
+		return errOver
+	case c.no != nil && !e.AfterNo:
+		return fmt.Errorf("effect %q does not start after a no, unless it says AfterNo: %w", e.Name, c.no)
+	}
+	return nil
+}
+
+// end makes the call useless: its handler has returned.
+func (c *Call) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over = true
+}
+
+func (c *Call) isOver() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.over
 }
 
 // Ask asks for a T, which must be a struct of strings, numbers, booleans and
@@ -190,6 +214,9 @@ func (c *Call) ask(q Question, kind record.Kind, request []byte, confirm bool) (
 	if err != nil {
 		return rq, err
 	}
+	if c.isOver() {
+		return rq, errOver
+	}
 	known, pending, err := c.journal.Ask(rq)
 	if err != nil {
 		return known, err
@@ -209,8 +236,10 @@ func (c *Call) ask(q Question, kind record.Kind, request []byte, confirm bool) (
 		c.given.Store(q.Key, known.Facts)
 		return known, nil
 	case known.State == record.Declined:
+		c.given.Store(q.Key, known.Facts)
 		return known, c.refused(q.Key, ErrDeclined)
 	case known.State == record.Dismissed:
+		c.given.Store(q.Key, known.Facts)
 		return known, c.refused(q.Key, ErrDismissed)
 	case known.State == record.Lapsed:
 		return known, c.refused(q.Key, ErrExpired)
@@ -264,6 +293,9 @@ func (c *Call) named(w Who) int {
 // backwards, so that a re-run does not. It is cheap: at most one write per
 // heartbeat is made of it.
 func (c *Call) Report(msg string, done, total float64) {
+	if c.isOver() {
+		return
+	}
 	further, err := c.journal.Report(c.ctx, record.Progress{Message: msg, Done: done, Total: total})
 	if err != nil && !errors.Is(err, engine.ErrLost) && !errors.Is(err, engine.ErrLeft) {
 		c.s.log.Warn("a progress report could not be stored", "call", c.ID(), "err", err)

@@ -48,9 +48,6 @@ func Once[R any](ctx context.Context, c *Call, e Effect, f func(ctx context.Cont
 	if e.Name == "" || len(e.Name) > 128 || len(e.Subject) > 512 {
 		return zero, fmt.Errorf("effect %q: the name takes 1 to 128 bytes, the subject at most 512", e.Name)
 	}
-	if no := c.noes(); no != nil && !e.AfterNo {
-		return zero, fmt.Errorf("effect %q does not start after a no, unless it says AfterNo: %w", e.Name, no)
-	}
 	if _, err := json.Marshal(zero); err != nil {
 		return zero, fmt.Errorf("effect %q: what it returns cannot be put on record: %w", e.Name, err)
 	}
@@ -58,7 +55,7 @@ func Once[R any](ctx context.Context, c *Call, e Effect, f func(ctx context.Cont
 		c.s.warnNoSubject(c.f.name, e.Name)
 	}
 	raw, err := c.journal.Once(ctx, engine.Effect{
-		Name: e.Name, Subject: e.Subject, Repeatable: e.Repeatable,
+		Name: e.Name, Subject: e.Subject, Repeatable: e.Repeatable, May: func() error { return c.mayBegin(e) },
 		Do: func(ctx context.Context, key string) ([]byte, error) {
 			r, err := f(ctx, key)
 			if err != nil {

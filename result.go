@@ -108,7 +108,10 @@ func (s *Server) handle(ctx context.Context, run *engine.Run) engine.End {
 			call.unasked = func(q record.Question) (record.Responded, record.Actor, bool) { return x.unasked(ctx, q) }
 		}
 	}
-	p := f.run(ctx, call)
+	p := func() produced {
+		defer call.end()
+		return f.run(ctx, call)
+	}()
 	if err := run.Fault(); err != nil {
 		p = produced{err: err}
 	}

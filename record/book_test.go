@@ -310,10 +310,15 @@ func (b *book) checkQuestions(old, c *Call, fail func(string)) {
 			fail("answered by too few")
 		}
 		relied := slices.ContainsFunc(c.Effects, func(f Effect) bool { return slices.Contains(f.Relied, q.WireKey) })
-		if q.Spent != relied || q.Spent && q.State != Answered {
+		if q.Spent != relied || q.Spent && !toldBySomebody(q.State) {
 			fail("spent without an effect, or the other way round")
 		}
 	}
+}
+
+// toldBySomebody: a yes or a no, and not that time has passed.
+func toldBySomebody(s QuestionState) bool {
+	return s == Answered || s == Declined || s == Dismissed
 }
 
 func (b *book) checkEffects(old, c *Call, fail func(string)) {

@@ -67,11 +67,12 @@ func (e EffectBegan) foreign(d *decision, f *Effect, m *Mark) error {
 	return nil
 }
 
-// spend checks that every answer relied on still counts, and spends them on f.
+// spend checks that every answer relied on still counts, a no too, and spends
+// them on f.
 func (d *decision) spend(f *Effect, relied []Reliance) error {
 	for _, r := range relied {
 		q := d.c.latest(r.Key)
-		if q == nil || q.State != Answered || q.Digest != r.Digest && !q.Spent {
+		if q == nil || r.No != (q.State == Declined || q.State == Dismissed) || !r.No && q.State != Answered || q.Digest != r.Digest && !q.Spent {
 			return &Refusal{Reason: ReasonUnanswered, Key: r.Key}
 		}
 		q.Spent = true

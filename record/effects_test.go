@@ -55,6 +55,8 @@ func TestAnEffectStartsOnlyOnAnswersThatCount(t *testing.T) {
 	s.must(ann, NoEpoch, Responded{WireKey: "k", Action: Decline})
 	s.take()
 	s.runRefused(ReasonUnanswered, begin)
+	s.run(EffectBegan{Name: "charge", Relied: []Reliance{{Key: "k", Digest: sum(q), No: true}}}) // it is meant after a no
+	s.same("a no is spent", s.call().Question("k").Spent, true)
 }
 
 func TestNoEffectStartsAfterACancelOrTheDeadline(t *testing.T) {

@@ -78,8 +78,11 @@ type EffectBegan struct {
 	Relied        []Reliance // the answers that the run has been given so far
 }
 
-// A Reliance is an answer that a run has acted on.
-type Reliance struct{ Key, Digest string }
+// A Reliance is an answer that a run has acted on: a yes, or a no.
+type Reliance struct {
+	Key, Digest string
+	No          bool
+}
 
 // EffectEnded says what came of an effect that this run started.
 type EffectEnded struct {

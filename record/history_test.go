@@ -200,11 +200,11 @@ func (h *history) begin(id string, who Actor, epoch int64) {
 	for _, key := range keys {
 		q := h.question(key)
 		f := c.Look(key, q.Sum()).Found
-		if f != nil && f.State == Answered && f.Digest != q.Sum() && !f.Spent {
+		if f != nil && toldBySomebody(f.State) && f.Digest != q.Sum() && !f.Spent {
 			h.Fatalf("an answer to other facts counts: %s", h.json(f))
 		}
-		if f != nil && f.State == Answered || h.chance("reliance on what was not answered", 5) {
-			e.Relied = append(e.Relied, Reliance{Key: key, Digest: q.Sum()})
+		if f != nil && toldBySomebody(f.State) || h.chance("reliance on what was not answered", 5) {
+			e.Relied = append(e.Relied, Reliance{Key: key, Digest: q.Sum(), No: f != nil && f.State != Answered})
 		}
 	}
 	if h.do(id, who, epoch, e) != nil {
@@ -212,7 +212,7 @@ func (h *history) begin(id string, who Actor, epoch int64) {
 	}
 	for _, r := range e.Relied {
 		was := c.Look(r.Key, r.Digest).Found
-		if was == nil || was.State != Answered || was.Digest != r.Digest && !was.Spent || !h.calls[id].Question(was.WireKey).Spent {
+		if was == nil || !toldBySomebody(was.State) || was.Digest != r.Digest && !was.Spent || !h.calls[id].Question(was.WireKey).Spent {
 			h.Fatalf("an effect started on %s", h.json(was))
 		}
 	}

@@ -295,7 +295,7 @@ func TestTwoDecisionsOfOneCallShareNothing(t *testing.T) {
 	c = s.call()
 	c.Effects[0].Relied = make([]string, 0, 4)
 	began := func(key string) Change {
-		change, err := Decide(c, s.runner(), c.Epoch, s.now, EffectBegan{Name: "send", Repeatable: true, Relied: []Reliance{{key, sum(question(key, "1"))}}})
+		change, err := Decide(c, s.runner(), c.Epoch, s.now, EffectBegan{Name: "send", Repeatable: true, Relied: []Reliance{{Key: key, Digest: sum(question(key, "1"))}}})
 		if err != nil {
 			t.Fatal(err)
 		}

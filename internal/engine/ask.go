@@ -60,8 +60,8 @@ func (r *Run) Ask(q record.Question) (known record.Question, pending bool, err e
 	r.keys[q.Key] = true
 	r.asked = append(r.asked, q)
 	if settled {
-		if f.State == record.Answered {
-			r.relied = append(r.relied, record.Reliance{Key: q.Key, Digest: q.Digest})
+		if f.State != record.Lapsed { // a no as well, for an effect that is meant after it
+			r.relied = append(r.relied, record.Reliance{Key: q.Key, Digest: q.Digest, No: f.State != record.Answered})
 		}
 		return *f, false, nil
 	}

@@ -42,7 +42,10 @@ var ErrNested = errors.New("the effect is asked for within itself")
 type Effect struct {
 	Name, Subject string
 	Repeatable    bool
-	Do            func(ctx context.Context, key string) ([]byte, error)
+	// May is asked before the start and again in the write that records it: an
+	// error is why it may not start. It must not use the run.
+	May func() error
+	Do  func(ctx context.Context, key string) ([]byte, error)
 }
 
 // Once does the effect, or returns the result that it had. Refusals of the law
@@ -131,6 +134,9 @@ func (r *Run) begin(ctx context.Context, f Effect) (result []byte, done bool, er
 		if have := r.Call().Effect(f.Name, f.Subject); have != nil && have.State == record.EffectDone {
 			return have.Result, true, nil
 		}
+		if err := f.may(); err != nil {
+			return nil, false, err
+		}
 		if err := r.e.MayAct(ctx, r, f.Name); err != nil {
 			return nil, false, err
 		}
@@ -152,6 +158,13 @@ func (r *Run) begin(ctx context.Context, f Effect) (result []byte, done bool, er
 	}
 }
 
+func (f Effect) may() error {
+	if f.May == nil {
+		return nil
+	}
+	return f.May()
+}
+
 // commitStart is the one conditional write by which an effect starts. From
 // then on the client's leaving ends nothing.
 func (r *Run) commitStart(ctx context.Context, f Effect, mark *record.Mark) error {
@@ -168,9 +181,17 @@ func (r *Run) commitStart(ctx context.Context, f Effect, mark *record.Mark) erro
 	}
 	was := r.begun
 	r.begun = true
-	relied := append([]record.Reliance(nil), r.relied...)
 	r.mu.Unlock()
-	err := r.commit(ctx, func(c *record.Call, now time.Time) []record.Event {
+	var may error
+	err := r.commit(ctx, func(c *record.Call, now time.Time) []record.Event { // with mu
+		// What the handler has asked meanwhile counts too.
+		if may = f.may(); may == nil && len(r.pending) > 0 {
+			may = ErrPending
+		}
+		if may != nil {
+			return nil
+		}
+		relied := append([]record.Reliance(nil), r.relied...)
 		var events []record.Event
 		if r.AskFirst {
 			events = r.announcing(c)
@@ -179,6 +200,9 @@ func (r *Run) commitStart(ctx context.Context, f Effect, mark *record.Mark) erro
 			Name: f.Name, Subject: f.Subject, Repeatable: f.Repeatable, Mark: mark, Relied: relied,
 		})
 	})
+	if err == nil {
+		err = may
+	}
 	if err != nil && !was {
 		r.mu.Lock()
 		r.begun = false

@@ -159,7 +159,8 @@ func (w *world) checkQuestions(old, now *record.Call, c *commit, blame blamer) {
 			blame(2, "question %s goes from %s to %s", q.WireKey, q.State, n.State)
 		}
 		for _, a := range n.Answers[min(len(q.Answers), len(n.Answers)):] {
-			if q.State != record.Open || !c.clock.Before(q.Expires) {
+			// By the time at which it was decided: the write itself may take a while.
+			if q.State != record.Open || !a.At.Before(q.Expires) || a.At.After(c.clock) && !w.weather.jumps {
 				blame(2, "an answer to %s that is %s until %v", q.WireKey, q.State, q.Expires)
 			}
 			if !stalls[now.Action.Name].mayAnswer(now.Owner, a.By) {
@@ -235,7 +236,7 @@ func (w *world) checkEffects(old, now *record.Call, c *commit, blame blamer) {
 		switch {
 		case !now.CancelledAt.IsZero():
 			blame(5, "effect %s begins after a cancel", f.Name)
-		case !c.clock.Before(now.Deadline):
+		case !f.StartedAt.Before(now.Deadline) || f.StartedAt.After(c.clock) && !w.weather.jumps:
 			blame(9, "effect %s begins past the deadline", f.Name)
 		case now.HasOpen():
 			blame(3, "effect %s begins while a question is open", f.Name)
