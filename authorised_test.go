@@ -178,8 +178,7 @@ func TestARunWithNothingLeftToAskIsAuthorisedToGoOn(t *testing.T) {
 	for _, withdrawn := range []bool{false, true} {
 		var deny atomic.Bool
 		var runs atomic.Int64
-		var d *desk
-		d = newDesk(t, setup{opts: tallystick.Options{Authorize: func(_ context.Context, a tallystick.Access) error {
+		d := newDesk(t, setup{opts: tallystick.Options{Authorize: func(_ context.Context, a tallystick.Access) error {
 			if deny.Load() && a.Verb == tallystick.Resume && !a.Stored {
 				return errors.New("withdrawn")
 			}
