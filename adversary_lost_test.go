@@ -45,7 +45,9 @@ func TestConnectionsAreLostAnywhere(t *testing.T) {
 			before := charges.Load()
 			r := ann.persist(t, tool, map[string]any{"arguments": args, "_meta": key})
 			if r.typ() != "input_required" {
-				t.Fatalf("%s %d: %s", tool, i, r.raw)
+				meta, _ := r.result["_meta"].(map[string]any)
+				id, _ := meta["tallystick/call"].(string)
+				t.Fatalf("%s %d: %s\n%+v", tool, i, r.raw, d.trail(id))
 			}
 			r = ann.persist(t, tool, map[string]any{"arguments": args, "requestState": r.state(), "inputResponses": map[string]any{"go": yes}})
 			if id, ok := r.result["taskId"].(string); ok {
