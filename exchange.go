@@ -464,6 +464,10 @@ func (x *exchange) ask(ctx context.Context, run *engine.Run) (*engine.Run, json.
 		return nil, nil, err
 	}
 	if c.State == record.Waiting && !c.Task && !x.asked(c) { // answered elsewhere meanwhile
+		if err := x.mayGoOn(ctx, run); err != nil { // before the round is claimed
+			res, err := x.failure(err, c.ID)
+			return nil, res, err
+		}
 		next, err := x.s.engine.Retry(ctx, c.ID, x.by, none, record.Retry{N: c.Round})
 		if err != nil {
 			return nil, nil, err
