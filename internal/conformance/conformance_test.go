@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+
+	"github.com/tallystick/tallystick/internal/child"
 )
 
 func TestServerConforms(t *testing.T) {
@@ -13,7 +15,7 @@ func TestServerConforms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	url := startServer(t, buildServer(t), t.TempDir())
+	url := startServer(t, child.Build(t, "./server"), t.TempDir())
 
 	t.Run("revision", func(t *testing.T) {
 		expected := maps.Clone(scored)

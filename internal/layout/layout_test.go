@@ -31,15 +31,18 @@ var arrows = map[string][]string{
 	"store/storetest": {"store", "record"},
 
 	"internal/canon":   {},
+	"internal/child":   {},
 	"internal/engine":  {"store", "record"},
 	"internal/observe": {"store", "record"},
 	"internal/wire":    {},
 	"internal/layout":  {},
+	"internal/npm":     {},
 	"internal/sim":     {},
 
 	"internal/bazaar":      append([]string{"record"}, public...), // it looks at what was kept
 	"internal/conformance": public,
 	"internal/crashtest":   append([]string{"internal/bazaar"}, public...),
+	"internal/interop":     append([]string{"internal/npm", "internal/child"}, public...),
 	"internal/history":     append([]string{"store/faulty", "record"}, public...),
 	"cmd":                  public,
 	"examples":             public,

@@ -1,5 +1,5 @@
 //go:build !race
 
-package conformance
+package child
 
 const raceDetector = false
