@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/desk"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/safetext"
 )
 
 // trail reads the audit trail of this walk, as the operator.
@@ -69,7 +70,7 @@ func (t *tour) printCall(id string, entries []desk.AuditLine) {
 	if id != "" {
 		head = fmt.Sprintf("call %s: %s %s by %s", shortID(id), entries[0].Tool, entries[0].Arguments, entries[0].Owner)
 	}
-	t.line("\n   %s", t.style(bold, safe(head)))
+	t.line("\n   %s", t.style(bold, safetext.Line(head)))
 	for _, l := range fold(entries) {
 		t.line("   %s", l)
 	}
@@ -133,7 +134,7 @@ func entry(l desk.AuditLine) string {
 	if l.Count > 1 {
 		s += " " + times(l.Count)
 	}
-	return safe(s)
+	return safetext.Line(s)
 }
 
 // checkTrail looks for what this walk must have left.

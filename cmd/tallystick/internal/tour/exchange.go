@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/safetext"
 )
 
 // A reply is what a server answered to one MCP request.
@@ -69,7 +71,7 @@ func readReply(contentType string, body []byte) (reply, error) {
 		Error  *rpcError       `json:"error"`
 	}
 	if err := json.Unmarshal(body, &message); err != nil {
-		return reply{}, fmt.Errorf("the response is no JSON: %s", safe(short(string(body), 100)))
+		return reply{}, fmt.Errorf("the response is no JSON: %s", safetext.Short(string(body), 100))
 	}
 	r := reply{Error: message.Error, raw: message.Result}
 	if len(message.Result) > 0 {
@@ -112,20 +114,20 @@ func (r reply) String() string {
 	res := r.Result
 	switch {
 	case r.Error != nil:
-		return safe(strings.TrimSpace(fmt.Sprintf("error %d %q %s", r.Error.Code, r.Error.Message, r.Error.Data.Reason)))
+		return safetext.Line(strings.TrimSpace(fmt.Sprintf("error %d %q %s", r.Error.Code, r.Error.Message, r.Error.Data.Reason)))
 	case res.ResultType == "input_required" || len(res.InputRequests) > 0:
 		var asked []string
 		for _, key := range slices.Sorted(maps.Keys(res.InputRequests)) {
 			asked = append(asked, fmt.Sprintf("%s %q", key, res.InputRequests[key].Params.Message))
 		}
-		return safe("input_required " + strings.Join(asked, ", "))
+		return safetext.Line("input_required " + strings.Join(asked, ", "))
 	case res.TaskID != "":
 		s := cmp.Or(res.ResultType, "task") + " " + shortID(res.TaskID) + " " + res.Status
 		if res.ResultType != "task" {
 			s = res.Status
 		}
 		if res.StatusMessage != "" {
-			s += ": " + short(res.StatusMessage, 230)
+			s += ": " + safetext.Short(res.StatusMessage, 230)
 		}
 		if len(res.Final) > 0 {
 			var final rpcResult
@@ -133,9 +135,9 @@ func (r reply) String() string {
 				s += " " + reply{Result: final}.String()
 			}
 		}
-		return safe(s)
+		return safetext.Line(s)
 	case len(res.Content) == 0:
-		return safe(cmp.Or(res.ResultType, "complete"))
+		return safetext.Line(cmp.Or(res.ResultType, "complete"))
 	}
 	s := cmp.Or(res.ResultType, "complete")
 	if res.IsError {
@@ -144,7 +146,7 @@ func (r reply) String() string {
 	if res.Meta.Outcome != "" {
 		s += " (" + res.Meta.Outcome + ")"
 	}
-	return safe(s + " " + short(r.text(), 230))
+	return safetext.Line(s + " " + safetext.Short(r.text(), 230))
 }
 
 // described is a request's body in short, safe to print: what is asked for,
@@ -179,7 +181,7 @@ func described(body []byte) string {
 		_ = json.Unmarshal(m.Params.Responses[key], &given)
 		parts = append(parts, "+ "+key+": "+given.Action)
 	}
-	return safe(strings.Join(parts, " "))
+	return safetext.Line(strings.Join(parts, " "))
 }
 
 // shortID is enough of an id to know it again by.

@@ -16,7 +16,7 @@ func TestRepliesInShort(t *testing.T) {
 		{"a task's end", "application/json", `{"result":{"resultType":"complete","taskId":"ABCDEFGH","status":"completed","result":{"content":[{"type":"text","text":"done"}]}}}`, "completed complete done"},
 		{"an error", "application/json", `{"error":{"code":-32602,"message":"no","data":{"reason":"why"}}}`, `error -32602 "no" why`},
 		{"the last of a stream", "text/event-stream", "data: {\"method\":\"x\"}\n\ndata: {\"result\":{\"content\":[{\"text\":\"last\"}]}}\n\n", "complete last"},
-		{"text that steers a terminal", "application/json", `{"result":{"content":[{"text":"a\u001b[2Jb"}]}}`, `complete a\u001b[2Jb`},
+		{"text that steers a terminal", "application/json", `{"result":{"content":[{"text":"a\u001b[2Jb"}]}}`, `complete a\x1b[2Jb`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

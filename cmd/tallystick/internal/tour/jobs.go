@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/desk"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/safetext"
 )
 
 type exportArgs struct {
@@ -178,7 +179,7 @@ func (t *tour) heldPayout(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.check(item.Effect == "payout", "oz (operator) sees it: %s of %s, asked by %s", safe(item.Effect), safe(item.Subject), safe(item.Requester))
+	t.check(item.Effect == "payout", "oz (operator) sees it: %s of %s, asked by %s", safetext.Line(item.Effect), safetext.Line(item.Subject), safetext.Line(item.Requester))
 	ledger, err := t.ledger(ctx, desk.KindPayout, order.ID, 1)
 	if err != nil {
 		return err
@@ -196,7 +197,7 @@ func (t *tour) heldPayout(ctx context.Context) error {
 	if r, err = t.until(ctx, t.fay, id, status("completed")); err != nil {
 		return err
 	}
-	t.check(r.receipt() == desk.ReceiptOf(ledger.Last, "", 0).Receipt, "the call went on from there: receipt %s", safe(r.receipt()))
+	t.check(r.receipt() == desk.ReceiptOf(ledger.Last, "", 0).Receipt, "the call went on from there: receipt %s", safetext.Line(r.receipt()))
 	_, err = t.ledger(ctx, desk.KindPayout, order.ID, 1)
 	return err
 }

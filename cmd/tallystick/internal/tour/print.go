@@ -5,11 +5,10 @@ import (
 	"io"
 	"strings"
 	"sync"
-	"unicode"
 )
 
 // A printer writes what the reader sees. All that comes from a server goes
-// through safe. Its methods may be called by any goroutine.
+// through safetext. Its methods may be called by any goroutine.
 type printer struct {
 	mu    sync.Mutex
 	w     io.Writer
@@ -67,31 +66,8 @@ func (p *printer) checked(ok bool, claim string) {
 	}
 }
 
-// safe shows what a terminal would act on (control characters) or what would
-// make text read as other text (bidirectional controls) as Go escapes.
-func safe(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		switch {
-		case unicode.IsControl(r), unicode.Is(unicode.Cf, r), r == '\u2028', r == '\u2029':
-			fmt.Fprintf(&b, "\\u%04x", r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
-// safeLines is safe for a text of several lines.
-func safeLines(s string) string {
-	lines := strings.Split(s, "\n")
-	for i := range lines {
-		lines[i] = safe(lines[i])
-	}
-	return strings.Join(lines, "\n")
-}
-
-// short cuts text in the middle of nothing: at most n runes, then an ellipsis.
+// short is enough of an id or a state to know it again by: n runes, then an
+// ellipsis.
 func short(s string, n int) string {
 	r := []rune(s)
 	if len(r) <= n {

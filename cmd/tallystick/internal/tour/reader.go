@@ -5,6 +5,8 @@ import (
 	"context"
 	"io"
 	"strings"
+
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/safetext"
 )
 
 // A reader is who answers in the terminal.
@@ -41,10 +43,10 @@ const (
 // question closed without an answer.
 func (r *reader) answer(ctx context.Context, question string) string {
 	if r.yes {
-		r.p.say("%s yes (--yes)", r.p.style(bold, "? "+safe(question)))
+		r.p.say("%s yes (--yes)", r.p.style(bold, "? "+safetext.Line(question)))
 		return accept
 	}
-	r.p.say("%s [y/n]", r.p.style(bold, "? "+safe(question)))
+	r.p.say("%s [y/n]", r.p.style(bold, "? "+safetext.Line(question)))
 	for {
 		line, ok := r.next(ctx)
 		if !ok {

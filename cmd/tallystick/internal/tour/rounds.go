@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/desk"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/safetext"
 )
 
 type orderArgs struct {
@@ -28,11 +29,11 @@ func (t *tour) approval(ctx context.Context) error {
 	}
 	t.said = r.receipt() != ""
 	if t.said {
-		t.check(!r.Result.IsError, "after the yes the refund is made: receipt %s", safe(r.receipt()))
+		t.check(!r.Result.IsError, "after the yes the refund is made: receipt %s", safetext.Line(r.receipt()))
 		_, err = t.ledger(ctx, desk.KindRefund, order.ID, 1)
 		return err
 	}
-	t.check(r.Result.IsError, "without a yes nothing is refunded: %s", safe(r.Result.Meta.Outcome))
+	t.check(r.Result.IsError, "without a yes nothing is refunded: %s", safetext.Line(r.Result.Meta.Outcome))
 	_, err = t.ledger(ctx, desk.KindRefund, order.ID, 0)
 	return err
 }
@@ -80,7 +81,7 @@ func (t *tour) calledAgain(ctx context.Context) error {
 		return err
 	}
 	want := desk.ReceiptOf(before.Last, order.ID, before.Cents).Receipt
-	t.check(r.receipt() == want, "the second yes gets the receipt of the first refund: %s", safe(r.receipt()))
+	t.check(r.receipt() == want, "the second yes gets the receipt of the first refund: %s", safetext.Line(r.receipt()))
 	after, err := t.ledger(ctx, desk.KindRefund, order.ID, 1)
 	if err != nil {
 		return err
@@ -203,7 +204,7 @@ func (t *tour) secondPerson(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.check(item.Message != "", "fay (finance) sees the whole of it: %s, asked by %s, %s", safe(item.Message), safe(item.Requester), safe(string(item.Arguments)))
+	t.check(item.Message != "", "fay (finance) sees the whole of it: %s, asked by %s, %s", safetext.Line(item.Message), safetext.Line(item.Requester), safetext.Line(string(item.Arguments)))
 	if _, err := t.ledger(ctx, desk.KindRefund, order.ID, 0); err != nil {
 		return err
 	}
@@ -230,7 +231,7 @@ func (t *tour) settled(ctx context.Context, c *client, call string) (reply, erro
 		r, err := c.tool(ctx, "call_status", map[string]string{"callId": call}, "", nil)
 		c.mute.Store(false)
 		if err != nil || r.Result.Meta.Outcome != "pending" {
-			t.sent(c.who.Name, "tools/call call_status "+safe(shortID(call)))
+			t.sent(c.who.Name, "tools/call call_status "+safetext.Line(shortID(call)))
 			t.received(r.String())
 			return r, err
 		}
@@ -261,7 +262,7 @@ func (c *client) decide(ctx context.Context, v desk.Verdict) (int, error) {
 	if v.Effect != "" {
 		what = v.Effect + " of " + v.Subject + " has happened"
 	}
-	c.p.sent(c.who.Name, "POST /decide "+safe(what))
+	c.p.sent(c.who.Name, "POST /decide "+safetext.Line(what))
 	status, err := c.desk(ctx, http.MethodPost, "/decide", v, nil)
 	if err == nil {
 		c.p.received(http.StatusText(status))

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/desk"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/safetext"
 )
 
 // Options of a tour.
@@ -61,7 +62,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		t.server.stop()
 		switch {
 		case err != nil && ctx.Err() == nil:
-			p.say("The end of the server's log (%s):\n%s", filepath.Join(data, LogFile), safeLines(t.server.lastWords()))
+			p.say("The end of the server's log (%s):\n%s", filepath.Join(data, LogFile), safetext.Frame{Mark: "   │ "}.Block(t.server.lastWords()))
 		case o.Data == "":
 			err = errors.Join(err, os.RemoveAll(data))
 		}
