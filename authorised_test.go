@@ -13,6 +13,7 @@ import (
 
 	"github.com/tallystick/tallystick"
 	"github.com/tallystick/tallystick/record"
+	"github.com/tallystick/tallystick/store/memory"
 )
 
 var finance = tallystick.Who{Roles: []string{"finance"}}
@@ -214,6 +215,56 @@ func TestARunWithNothingLeftToAskIsAuthorisedToGoOn(t *testing.T) {
 		deny.Store(false) // and the same request goes on with it
 		if r := ann.retry("export", nil, first, map[string]any{"a": yes}); r.text() != "exported" {
 			t.Errorf("allowed again: %s", r.raw)
+		}
+	}
+}
+
+// A request whose round is closed and answered elsewhere before it is told goes on
+// with the next round. It is asked about once, before the round is claimed.
+func TestAClaimWithinARequestIsAuthorisedOnce(t *testing.T) {
+	for _, withdrawn := range []bool{false, true} {
+		var d *desk
+		var deny atomic.Bool
+		var resumes, runs atomic.Int64
+		var id string
+		st := slowStore{memory.New(memory.Options{}), func(call string) {
+			if id = call; deny.Load() {
+				return
+			}
+			if err := d.srv.Decide(t.Context(), person("ann"), tallystick.Decision{CallID: call, Key: "q", Accept: true}); err != nil {
+				t.Error(err)
+			}
+			deny.Store(withdrawn)
+		}}
+		d = newDesk(t, setup{opts: tallystick.Options{Store: st, Authorize: func(_ context.Context, a tallystick.Access) error {
+			if a.Verb == tallystick.Resume {
+				if resumes.Add(1); deny.Load() {
+					return errors.New("withdrawn")
+				}
+			}
+			return nil
+		}}, tools: func(d *desk) {
+			d.tool("ask", nil, func(_ context.Context, call *tallystick.Call) (string, error) {
+				runs.Add(1)
+				return "done", confirm(call, "q", tallystick.Who{})
+			})
+		}})
+		r := d.as("ann/acme", capsForm).call("ask", nil)
+		c, err := st.Load(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resumes.Load() != 1 {
+			t.Errorf("withdrawn %v: asked %d times", withdrawn, resumes.Load())
+		}
+		if !withdrawn {
+			if r.text() != "done" || runs.Load() != 2 || c.Epoch != 2 {
+				t.Errorf("allowed: %s after %d runs, epoch %d", r.raw, runs.Load(), c.Epoch)
+			}
+			continue
+		}
+		if r.outcome() != "not_allowed" || runs.Load() != 1 || c.State != record.Waiting || c.Epoch != 1 || c.Runs != 1 || len(c.Rounds) != 1 || !c.Rounds[0].Closed {
+			t.Errorf("withdrawn: %s after %d runs, the call %+v", r.raw, runs.Load(), c)
 		}
 	}
 }

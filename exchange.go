@@ -325,27 +325,74 @@ func (x *exchange) run(ctx context.Context, run *engine.Run, at *place) (json.Ra
 		case round >= x.s.limits.Rounds || run.Call().Round >= x.s.limits.Rounds:
 			return x.finish(ctx, run, x.failed(limitError("Rounds", max(round, run.Call().Round)+1, x.s.limits.Rounds)))
 		}
-		next, res, err := x.deliver(ctx, run)
+		way, res, err := x.deliver(ctx, run)
+		if way == responds {
+			return res, err
+		}
+		next, res, err := x.goOn(ctx, run, way)
 		if next == nil {
 			return res, err
 		}
 		run = next
 		at.move(run)
-		if err := x.mayGoOn(ctx, run); err != nil {
-			if err := run.Release(ctx, record.WhyLeft); err != nil {
-				x.s.log.Warn("a run that may not go on could not be released; its lease will lapse", "call", run.Call().ID, "err", err)
-			}
-			return x.failure(err, x.access(run.Call(), Resume).CallID)
-		}
 	}
+}
+
+// A way is how a request goes on once its questions were brought to whoever can
+// answer them.
+type way int
+
+const (
+	responds  way = iota // with a response
+	runsAgain            // its run executes the handler again
+	claims               // its run has paused; another is to claim the round
+)
+
+// goOn has the handler run again within a request: by the run that it has, or by
+// one that claims the round. It returns that run, or the response. Permission is
+// asked here and nowhere else, before anything is claimed.
+func (x *exchange) goOn(ctx context.Context, run *engine.Run, w way) (*engine.Run, json.RawMessage, error) {
+	c := run.Call()
+	if err := x.mayGoOn(ctx, run); err != nil {
+		if w == runsAgain {
+			if err := run.Release(ctx, record.WhyLeft); err != nil {
+				x.s.log.Warn("a run that may not go on could not be released; its lease will lapse", "call", c.ID, "err", err)
+			}
+		}
+		res, err := x.failure(err, x.callID(c))
+		return nil, res, err
+	}
+	if w == runsAgain {
+		return run, nil, nil
+	}
+	next, err := x.s.engine.Retry(ctx, c.ID, x.by, none, record.Retry{N: c.Round})
+	if err != nil {
+		return nil, nil, err
+	}
+	if next == nil { // it may not be run again, and has ended
+		if c, err = x.s.engine.Load(ctx, c.ID); err != nil {
+			return nil, nil, err
+		}
+		res, err := x.status(c)
+		return nil, res, err
+	}
+	next.For, next.AskFirst = x, run.AskFirst
+	return next, nil, nil
+}
+
+// callID is the call's id as somebody can come back with it: no store knows of a
+// call that its client carries.
+func (x *exchange) callID(c *record.Call) string {
+	if x.f.readOnly {
+		return ""
+	}
+	return c.ID
 }
 
 // access describes an access of this request's sender to its call.
 func (x *exchange) access(c *record.Call, verb Verb) Access {
 	a := accessTo(c, verb, x.id)
-	if x.f.readOnly {
-		a.CallID = "" // no store knows of it
-	}
+	a.CallID = x.callID(c)
 	return a
 }
 
@@ -427,17 +474,17 @@ func (s *Server) elsewhere(q record.Question) bool {
 	return !q.Who.Requester() || q.Who.OutOfBand || s.opts.AnswerAt != nil
 }
 
-// deliver brings the run's questions to whoever can answer them. It returns the
-// run that goes on, or the response.
-func (x *exchange) deliver(ctx context.Context, run *engine.Run) (*engine.Run, json.RawMessage, error) {
+// deliver brings the run's questions to whoever can answer them, and says how the
+// request goes on.
+func (x *exchange) deliver(ctx context.Context, run *engine.Run) (way, json.RawMessage, error) {
 	asks := run.Asks()
 	if len(asks) == 0 {
-		return run, nil, nil // all were answered while the handler returned
+		return runsAgain, nil, nil // all were answered while the handler returned
 	}
 	rt := x.routes(asks)
 	if rt.nobody != nil {
 		res, err := x.nobody(ctx, run, *rt.nobody)
-		return nil, res, err
+		return responds, res, err
 	}
 	switch {
 	case len(rt.mine) > 0 && x.r.Legacy:
@@ -447,47 +494,31 @@ func (x *exchange) deliver(ctx context.Context, run *engine.Run) (*engine.Run, j
 	}
 	c, err := run.Put(ctx, &record.Paused{Background: true, Task: x.f.Task != TaskForbidden && x.r.DeclaresTasks()})
 	if err != nil {
-		return nil, nil, err
+		return responds, nil, err
 	}
 	if c.Task {
 		res, err := x.status(c)
-		return nil, res, err
+		return responds, res, err
 	}
 	res, err := x.pend(c)
-	return nil, res, err
+	return responds, res, err
 }
 
 // ask closes the round with the questions that this client can be asked.
-func (x *exchange) ask(ctx context.Context, run *engine.Run) (*engine.Run, json.RawMessage, error) {
+func (x *exchange) ask(ctx context.Context, run *engine.Run) (way, json.RawMessage, error) {
 	c, err := run.Put(ctx, &record.Paused{})
 	if err != nil {
-		return nil, nil, err
+		return responds, nil, err
 	}
 	if c.State == record.Waiting && !c.Task && !x.asked(c) { // answered elsewhere meanwhile
-		if err := x.mayGoOn(ctx, run); err != nil { // before the round is claimed
-			res, err := x.failure(err, c.ID)
-			return nil, res, err
-		}
-		next, err := x.s.engine.Retry(ctx, c.ID, x.by, none, record.Retry{N: c.Round})
-		if err != nil {
-			return nil, nil, err
-		}
-		if next == nil { // it may not be run again, and has ended
-			if c, err = x.s.engine.Load(ctx, c.ID); err != nil {
-				return nil, nil, err
-			}
-			res, err := x.status(c)
-			return nil, res, err
-		}
-		next.For, next.AskFirst = x, run.AskFirst
-		return next, nil, nil
+		return claims, nil, nil
 	}
 	if c.State != record.Waiting || c.Task {
 		res, err := x.status(c)
-		return nil, res, err
+		return responds, res, err
 	}
 	res, err := x.reissue(ctx, c)
-	return nil, res, err
+	return responds, res, err
 }
 
 func none(*record.Call, time.Time) []record.Event { return nil }

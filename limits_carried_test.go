@@ -262,3 +262,17 @@ func TestNoRoomForTheCallOfAFirstEffect(t *testing.T) {
 		t.Errorf("with room again: %d %s", r.status, r.raw)
 	}
 }
+
+// No store knows the call of a read-only tool, so that nobody is told its id.
+func TestACarriedCallHasNoIDToComeBackWith(t *testing.T) {
+	kinds(t, func(t *testing.T, readOnly bool) {
+		d := newDesk(t, setup{tools: func(d *desk) {
+			addLook(d, readOnly, nil, func(_ context.Context, call *tallystick.Call) error { return confirm(call, "q", tallystick.Who{}) })
+		}})
+		ann := d.as("ann/acme", capsForm)
+		r := ann.retry("look", nil, ann.call("look", nil).state(), map[string]any{"q": map[string]any{"action": "decline"}})
+		if told := pendingCall(r) != ""; r.outcome() != "declined" || told == readOnly {
+			t.Errorf("%s", r.raw)
+		}
+	})
+}

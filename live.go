@@ -20,14 +20,14 @@ import (
 
 // live asks the client of a 2025-era session, while its request waits. What is
 // settled otherwise meanwhile is asked no longer.
-func (x *exchange) live(ctx context.Context, run *engine.Run, mine []record.Question) (*engine.Run, json.RawMessage, error) {
+func (x *exchange) live(ctx context.Context, run *engine.Run, mine []record.Question) (way, json.RawMessage, error) {
 	c, err := run.Put(ctx, nil)
 	if err != nil {
-		return nil, nil, err
+		return responds, nil, err
 	}
 	if c.State != record.Running {
 		res, err := x.status(c)
-		return nil, res, err
+		return responds, res, err
 	}
 	open := slices.DeleteFunc(c.Open(), func(q record.Question) bool {
 		return !slices.ContainsFunc(mine, func(m record.Question) bool { return m.Key == q.Key })
@@ -35,32 +35,32 @@ func (x *exchange) live(ctx context.Context, run *engine.Run, mine []record.Ques
 	got, err := x.askAll(ctx, run, open)
 	if err != nil {
 		res, err := x.finish(ctx, run, x.failed(err))
-		return nil, res, err
+		return responds, res, err
 	}
 	if err := x.s.mayReply(ctx, c, x.access(c, Reply), got.given); err != nil {
 		res, err := x.finish(ctx, run, x.failed(err))
-		return nil, res, err
+		return responds, res, err
 	}
 	err = run.Respond(ctx, x.by, func(c *record.Call, now time.Time) []record.Event {
 		return append([]record.Event{record.TimePassed{}}, got.events(c, x, now)...)
 	})
 	if err != nil {
-		return nil, nil, err
+		return responds, nil, err
 	}
 	if c := run.Call(); c.State == record.Ended { // meanwhile, by its deadline
 		res, err := x.status(c)
-		return nil, res, err
+		return responds, res, err
 	}
 	settled := func(q record.Question) bool { return run.Call().Question(q.WireKey).State != record.Open }
 	if got.consent && !slices.ContainsFunc(open, settled) {
 		c, err := run.Put(ctx, &record.Paused{Background: true})
 		if err != nil {
-			return nil, nil, err
+			return responds, nil, err
 		}
 		res, err := x.pend(c)
-		return nil, res, err
+		return responds, res, err
 	}
-	return run, nil, nil
+	return runsAgain, nil, nil
 }
 
 // askAll asks all questions at once, each until it is answered, settled by

@@ -133,7 +133,11 @@ func (s *Server) handle(ctx context.Context, run *engine.Run) engine.End {
 	if errors.Is(p.err, store.ErrQuota) { // there is no call, and the request is refused
 		return engine.End{Error: &record.Error{Code: wire.CodeInternal, Message: p.err.Error()}, Err: p.err}
 	}
-	return s.endOf(f, p, c.ID)
+	id := c.ID
+	if run.Carried() {
+		id = "" // nobody could look it up
+	}
+	return s.endOf(f, p, id)
 }
 
 // unanswerable ends a call in the background if it asks what nobody can be
@@ -296,7 +300,7 @@ func (x *exchange) status(c *record.Call) (json.RawMessage, error) {
 	if x.r.Method != wire.MethodCallTool {
 		return nil, wire.Errorf(outcomeCode(word), "%s", text)
 	}
-	return toolResult(text, isError, word, c.ID), nil
+	return toolResult(text, isError, word, x.callID(c)), nil
 }
 
 // words says what a call has come to, for machines and for people.
