@@ -10,19 +10,24 @@ import (
 	"github.com/tallystick/tallystick/record"
 )
 
-// notify tells those who watch the call that it has changed, the runs of it
-// that they should look, and the loop if something is due sooner than it knew.
-// It never blocks.
+// notify tells the runs of the call that they should look, those who watch it
+// that it has changed, and the loop if something is due sooner than it knew. It
+// never blocks.
+//
+// Order: the runs, then who watches, as they are by then. Who begins to watch
+// meanwhile and looks at a run that has not heard yet is still told.
 func (e *Engine) notify(c *record.Call) {
+	e.mu.Lock()
+	runs := slices.Clone(e.runs[c.ID])
+	e.mu.Unlock()
+	for _, r := range runs {
+		r.see(c)
+	}
 	e.mu.Lock()
 	watches := slices.Clone(e.watches[c.ID])
 	due := c.Due()
 	sooner := c.State == record.Ready || !due.IsZero() && (e.next.IsZero() || due.Before(e.next))
-	runs := slices.Clone(e.runs[c.ID])
 	e.mu.Unlock()
-	for _, r := range runs {
-		r.see(c) // before the watches, whose owners may look at the run
-	}
 	for _, w := range watches {
 		w.add(Seen{c.ID, c})
 	}

@@ -119,13 +119,24 @@ func (r *Run) open(ctx context.Context, now time.Time) error {
 }
 
 // adopt makes the run know the call as committed. If that has made it, the run
-// looks at it once more: of a change in between it was not told.
+// catches up.
 func (r *Run) adopt(ctx context.Context, c *record.Call) {
-	if made := r.learn(c); !made {
+	if made := r.learn(c); made {
+		r.catchUp(ctx, c)
+	}
+}
+
+// catchUp is for a run that has just been registered, of a call that was like
+// that: of a change in between it was not told, a cancel, say. Who has looked at
+// the run before it knows of that is told too.
+func (r *Run) catchUp(ctx context.Context, c *record.Call) {
+	now, err := r.e.Store.Load(context.WithoutCancel(ctx), c.ID) // also if the client has left meanwhile
+	if err != nil {
 		return
 	}
-	if now, err := r.e.Store.Load(ctx, c.ID); err == nil {
-		r.see(now)
+	r.see(now)
+	if now.Version > c.Version {
+		r.e.notify(now)
 	}
 }
 

@@ -280,9 +280,6 @@ func (e *Engine) take(ctx context.Context, id string, by record.Actor, with Even
 	}
 	r := e.newRun(c, true)
 	e.hold(r)
-	// Of a change since the claim the run was not told: a cancel, say.
-	if now, err := e.Store.Load(ctx, id); err == nil {
-		r.see(now)
-	}
+	r.catchUp(ctx, c)
 	return r, nil
 }
