@@ -166,7 +166,8 @@ func (f Effect) may() error {
 }
 
 // commitStart is the one conditional write by which an effect starts. From
-// then on the client's leaving ends nothing.
+// then on the client's leaving ends nothing; while it is under way it waits for
+// what comes of it.
 func (r *Run) commitStart(ctx context.Context, f Effect, mark *record.Mark) error {
 	r.mu.Lock()
 	if r.call.Effect(f.Name, f.Subject) == nil { // a further attempt takes no more room
@@ -179,8 +180,7 @@ func (r *Run) commitStart(ctx context.Context, f Effect, mark *record.Mark) erro
 		r.mu.Unlock()
 		return ErrLeft
 	}
-	was := r.begun
-	r.begun = true
+	r.starts++
 	r.mu.Unlock()
 	var may error
 	err := r.commit(ctx, func(c *record.Call, now time.Time) []record.Event { // with mu
@@ -203,11 +203,11 @@ func (r *Run) commitStart(ctx context.Context, f Effect, mark *record.Mark) erro
 	if err == nil {
 		err = may
 	}
-	if err != nil && !was {
-		r.mu.Lock()
-		r.begun = false
-		r.mu.Unlock()
-	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.starts--
+	r.begun = r.begun || err == nil
+	r.leave() // the client may have left meanwhile
 	return err
 }
 

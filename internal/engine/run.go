@@ -64,7 +64,9 @@ type Run struct {
 	relied  []record.Reliance
 	fault   error // the handler asked what it may not
 	begun   bool  // an effect has started: the client's leaving ends nothing
-	left    bool  // the client has left before that
+	starts  int   // effects whose start is being committed: it may come to that
+	away    bool  // the client has left
+	left    bool  // and before that
 	gone    bool  // the handler did not return when told to, and was left behind
 	over    bool
 	unsure  bool // the store could not say whether it has made the call
@@ -393,7 +395,14 @@ func (r *Run) Settle(ctx context.Context, end End) error {
 func (r *Run) Leave() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.begun || r.over || r.call.Task {
+	r.away = true
+	r.leave()
+}
+
+// leave does what the client's leaving means, as soon as it is known whether an
+// effect has begun. The caller holds mu.
+func (r *Run) leave() {
+	if !r.away || r.begun || r.starts > 0 || r.over || r.call.Task {
 		return
 	}
 	r.left = true
