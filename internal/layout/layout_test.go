@@ -22,7 +22,7 @@ var arrows = map[string][]string{
 	"seal":           {},
 	"embedded":       {".", "store", "store/sqlite", "seal", "internal/observe"},
 	"tallysticktest": {".", "store", "store/memory", "store/faulty", "record", "seal"},
-	"client":         {},
+	"client":         {"seal"},
 
 	"store/internal":  {"store", "record"}, // what stores share
 	"store/memory":    {"store", "store/internal/row", "record"},

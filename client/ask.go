@@ -1,0 +1,242 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+)
+
+// ask gets the answers of a round, and returns when all are there.
+func (d *drive) ask() error {
+	e := d.entry()
+	switch {
+	case e.CancelAsked:
+		return d.end(outcome{State: Cancelled, Kind: "cancelled", Reason: "it was given up before its questions were answered; the server was not told, and lets it expire"})
+	case d.rounds >= d.c.opts.Limits.Rounds:
+		return d.tooMany(fmt.Sprintf("Limits.Rounds %d is used up", d.c.opts.Limits.Rounds))
+	case d.work >= d.c.opts.Limits.Work:
+		return d.tooMany(errWork.Error())
+	}
+	if len(e.Questions) == 0 { // the server only wants to be asked again
+		if err := d.pause(pauseAfter(e.StateOnly-1, 0)); err != nil || d.entry().CancelAsked {
+			return err
+		}
+		d.rounds++
+		return d.update(d.ctx, func(e *entry) error { e.Stage = stageReady; return nil })
+	}
+	defer d.withdraw()
+	for {
+		if err := d.putQuestions(); err != nil {
+			return err
+		}
+		switch e := d.entry(); {
+		case e.Stage != stageAsking:
+			d.rounds++
+			return nil
+		case e.CancelAsked:
+			return nil
+		case !time.Now().Before(e.Deadline):
+			return nil // step ends it
+		}
+		if err := d.await(nil, time.Until(d.entry().Deadline)); err != nil {
+			return err
+		}
+	}
+}
+
+// await waits until something has changed: the entry, on disk or by an
+// Answerer, or what signal tells of; at most so long.
+func (d *drive) await(signal <-chan struct{}, most time.Duration) error {
+	t := time.NewTimer(most)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-signal:
+	case <-d.changed:
+	case <-d.poke:
+		return d.refresh()
+	case <-d.ctx.Done():
+		return d.ctx.Err()
+	}
+	return nil
+}
+
+// putQuestions sees to it that somebody is at each open question: a rule, whose
+// answer is on record when it returns, or the Answerer, in a goroutine. That a
+// question is put to somebody is on disk before it is. An error if nobody is
+// at any of them.
+func (d *drive) putQuestions() error {
+	d.withdrawAnswered()
+	e := d.entry()
+	var ask []Question
+	for i := range e.Questions {
+		q := &e.Questions[i]
+		if !q.open() || q.Live || d.tried(q.Key) {
+			continue
+		}
+		shown := e.asked(q)
+		shown.Again, shown.Problem = q.Shown, q.Refused
+		ruling, n := d.c.opts.Policy.rule(&shown)
+		switch {
+		case ruling == Ask && d.c.answers(q.Kind):
+			ask = append(ask, shown)
+		case ruling != Ask:
+			if err := d.rule(q, ruling, n); err != nil {
+				return err
+			}
+		}
+	}
+	if len(ask) > 0 {
+		if err := d.update(d.ctx, func(e *entry) error {
+			for _, shown := range ask {
+				if q := e.question(shown.Key); q != nil {
+					q.Shown = true
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		for _, q := range ask {
+			d.consult(q)
+		}
+	}
+	return d.nobody()
+}
+
+// rule answers a question as the policy says.
+func (d *drive) rule(q *question, ruling Ruling, n int) error {
+	a, by := Decline(), "the policy"
+	if n >= 0 {
+		by = fmt.Sprintf("rule %d", n)
+	}
+	switch {
+	case ruling == Reply:
+		a = *d.c.opts.Policy[n].Answer
+	case q.Kind == Sampling || q.Kind == Roots:
+		return &Error{Kind: ErrNeedsInput, Reason: fmt.Sprintf("%s refuses %s (%q), which cannot be declined", by, q.Kind, cut(q.Key)), Questions: d.entry().status().Open}
+	}
+	err := d.update(d.ctx, func(e *entry) error { return e.answer(q.Key, a, by) })
+	if bad := new(unfit); errors.As(err, &bad) {
+		return &Error{Kind: ErrNeedsInput, Reason: by + " answers with what does not fit", Questions: d.entry().status().Open, Err: err}
+	}
+	return err
+}
+
+// nobody is the error of a call whose open questions nobody is at.
+func (d *drive) nobody() error {
+	e := d.entry()
+	open := e.status().Open
+	d.mu.Lock()
+	at := len(d.asking)
+	var why []error
+	for _, err := range d.failed {
+		if !errors.Is(err, ErrNoAnswer) {
+			why = append(why, err)
+		}
+	}
+	d.mu.Unlock()
+	if at > 0 || len(open) == 0 || e.CancelAsked {
+		return nil
+	}
+	return &Error{Kind: ErrNeedsInput, Reason: "it is asked, and " + errNobody.Error(), State: e.State, Questions: open, Err: errors.Join(why...)}
+}
+
+func (c *Client) answers(k Kind) bool {
+	if c.opts.Answerer == nil {
+		return false
+	}
+	for _, can := range c.opts.Answerer.Kinds() {
+		if can == k {
+			return true
+		}
+	}
+	return false
+}
+
+// tried reports whether somebody is at a question, or was and had no answer.
+func (d *drive) tried(key string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, at := d.asking[key]
+	return at || d.failed[key] != nil
+}
+
+// consult puts a question to the Answerer, in a goroutine that ends when the
+// question does.
+func (d *drive) consult(q Question) {
+	ctx, cancel := context.WithCancel(d.ctx)
+	d.mu.Lock()
+	d.asking[q.Key] = cancel
+	d.mu.Unlock()
+	d.c.wg.Go(func() {
+		defer cancel()
+		err := d.consultOnce(ctx, q)
+		if bad := new(unfit); errors.As(err, &bad) && ctx.Err() == nil {
+			q.Problem = bad.Error()
+			err = d.consultOnce(ctx, q)
+		}
+		if err != nil && ctx.Err() == nil {
+			d.c.log.Warn("a question got no answer", "call", d.id, "question", cut(q.Key), "err", err)
+			d.mu.Lock()
+			d.failed[q.Key] = err
+			d.mu.Unlock()
+		}
+		d.mu.Lock()
+		delete(d.asking, q.Key)
+		d.mu.Unlock()
+		select {
+		case d.changed <- struct{}{}:
+		default:
+		}
+	})
+}
+
+func (d *drive) consultOnce(ctx context.Context, q Question) error {
+	a, err := d.c.askAnswerer(ctx, q)
+	if err != nil {
+		return err
+	}
+	return d.update(context.WithoutCancel(ctx), func(e *entry) error {
+		if kept := e.question(q.Key); kept == nil || !kept.open() || e.ended() {
+			return nil // answered meanwhile, or no longer asked
+		}
+		return e.answer(q.Key, a, "person")
+	})
+}
+
+// askAnswerer makes an error of a panic.
+func (c *Client) askAnswerer(ctx context.Context, q Question) (a Answer, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.log.Error("the Answerer panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = errors.New("the Answerer panicked")
+		}
+	}()
+	return c.opts.Answerer.Answer(ctx, q)
+}
+
+// withdrawAnswered takes questions away that somebody else has answered, or
+// that are no longer asked.
+func (d *drive) withdrawAnswered() {
+	e := d.entry()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for key, cancel := range d.asking {
+		if q := e.question(key); q == nil || !q.open() {
+			cancel()
+		}
+	}
+}
+
+// withdraw takes all questions away. It does not wait for an Answerer that is
+// slow to notice; Close does.
+func (d *drive) withdraw() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, cancel := range d.asking {
+		cancel()
+	}
+}

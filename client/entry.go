@@ -1,0 +1,218 @@
+package client
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	methodTool     = "tools/call"
+	methodPrompt   = "prompts/get"
+	methodResource = "resources/read"
+)
+
+// A stage is what is done next with a call. The order of each step is: commit,
+// then send or ask; so that what a crash leaves is never less than what was
+// done.
+//
+//	ready  → sent     committed before the request leaves: found again, it may have left
+//	sent   → asking   the server asks; committed before anybody is asked
+//	sent   → watching a task; its id is committed before it is asked for
+//	asking → sent     all answers, and that they may have left, in one commit
+//	any    → ended    the outcome; committed before the caller has it
+type stage string
+
+const (
+	stageReady    stage = "ready"
+	stageSent     stage = "sent"
+	stageAsking   stage = "asking"
+	stageWatching stage = "watching"
+	stageEnded    stage = "ended"
+)
+
+// An entry is what is on disk of a call. Functions that change one get their
+// own copy ([entry.clone]); all that it points to is never changed, only
+// replaced.
+type entry struct {
+	ID, Server, Method, Name string
+	Params                   json.RawMessage // of the first request, without _meta
+	Arguments                json.RawMessage
+	Key                      string // idempotency key
+
+	Created, Updated, Deadline time.Time
+	Stage                      stage
+	FirstSent                  time.Time
+
+	Round     int // retries sent
+	StateOnly int // rounds in a row that asked nothing
+	State     *string
+	Questions []question // of the round, or of the task's whole life
+
+	Task        *taskState
+	CancelAsked bool
+
+	Outcome *outcome
+	Seen    bool
+}
+
+// A question is one that the server has asked.
+type question struct {
+	Key     string
+	Kind    Kind
+	Request json.RawMessage
+
+	Shown    bool            // handed to an Answerer, or about to be
+	Response json.RawMessage // nil: open
+	By       string          // who answered: "person", "caller", "rule 3"
+	Tried    bool            // a task's: the answer may have reached the server
+	Acked    bool            // a task's: it has
+	Live     bool            // of the 2025 era: answered within the request that it came with
+	Gone     bool            // no longer asked
+	Refused  string          // a task's: why the server did not take the last answer
+}
+
+func (q *question) open() bool { return q.Response == nil && !q.Gone }
+
+// A taskState is what the server last said of a task.
+type taskState struct {
+	ID        string
+	Status    string
+	Poll      time.Duration
+	Message   string
+	Since     time.Time // when its id came, by this machine's clock
+	EndOfLife time.Time // likewise; zero: none
+	Cancelled bool      // tasks/cancel was acked
+}
+
+// An outcome is how a call ended.
+type outcome struct {
+	State   State
+	Result  json.RawMessage // Completed
+	Kind    string          // of an error: one of errorKinds
+	Reason  string
+	Code    int64
+	Data    json.RawMessage
+	Outcome string
+	At      time.Time
+}
+
+// errorKinds are the ends that are errors, as they are on disk.
+var errorKinds = map[string]error{
+	"failed": ErrFailed, "expired": ErrExpired, "cancelled": ErrCancelled,
+	"unknown": ErrUnknown, "invalid": ErrInvalidResponse,
+}
+
+func newID() string { return strings.ToLower(rand.Text()) }
+
+func (e *entry) ended() bool { return e.Stage == stageEnded }
+
+func (e *entry) clone() *entry {
+	c := *e
+	c.Questions = slices.Clone(e.Questions)
+	if e.Task != nil {
+		t := *e.Task
+		c.Task = &t
+	}
+	return &c
+}
+
+func (e *entry) end(o outcome) {
+	o.At = time.Now()
+	e.Stage, e.Outcome, e.State = stageEnded, &o, nil
+}
+
+// question returns the newest question with this key, or nil.
+func (e *entry) question(key string) *question {
+	for i := range slices.Backward(e.Questions) {
+		if e.Questions[i].Key == key {
+			return &e.Questions[i]
+		}
+	}
+	return nil
+}
+
+// answer puts an answer to an open question on record.
+func (e *entry) answer(key string, a Answer, by string) error {
+	q := e.question(key)
+	if e.ended() || q == nil || q.Gone {
+		return fmt.Errorf("client: call %s asks nothing called %q", e.ID, key)
+	}
+	if q.Response != nil {
+		return fmt.Errorf("client: %q of call %s is answered already", key, e.ID)
+	}
+	response, err := a.response(q.Kind)
+	if err == nil {
+		err = fits(q, response)
+	}
+	if err != nil {
+		return &unfit{fmt.Errorf("client: the answer to %q: %w", key, err)}
+	}
+	q.Response, q.By = response, by
+	if e.Stage == stageAsking && !slices.ContainsFunc(e.Questions, func(q question) bool { return q.open() }) {
+		e.Stage = stageReady
+	}
+	return nil
+}
+
+// unfit is an answer that is none to its question.
+type unfit struct{ error }
+
+// asked is what the Answerer and the caller see of a question.
+func (e *entry) asked(q *question) Question {
+	out := Question{
+		ID: fmt.Sprintf("%s/%d/%s", e.ID, e.Round, q.Key), Call: e.ID,
+		Server: e.Server, Method: e.Method, Name: e.Name, Arguments: e.Arguments,
+		Key: q.Key, Kind: q.Kind, Request: q.Request, Expires: e.expires(),
+	}
+	out.describe()
+	return out
+}
+
+// describe fills in what the request itself says.
+func (q *Question) describe() {
+	var request struct {
+		Params struct {
+			Message string          `json:"message"`
+			Schema  json.RawMessage `json:"requestedSchema"`
+			URL     string          `json:"url"`
+		} `json:"params"`
+	}
+	if unmarshal(q.Request, &request) == nil && (q.Kind == Form || q.Kind == URL) {
+		q.Message, q.Schema, q.URL = request.Params.Message, request.Params.Schema, request.Params.URL
+	}
+}
+
+func (e *entry) expires() time.Time {
+	if e.Task != nil && !e.Task.EndOfLife.IsZero() && e.Task.EndOfLife.Before(e.Deadline) {
+		return e.Task.EndOfLife
+	}
+	return e.Deadline
+}
+
+func (e *entry) status() Status {
+	s := Status{
+		ID: e.ID, Server: e.Server, Method: e.Method, Name: e.Name, Arguments: e.Arguments,
+		State: Working, Rounds: e.Round, Created: e.Created, Updated: e.Updated, Expires: e.expires(), Seen: e.Seen,
+	}
+	if e.Task != nil {
+		s.Task, s.Message = e.Task.ID, e.Task.Message
+	}
+	if e.ended() {
+		s.State = e.Outcome.State
+		if e.Outcome.Reason != "" {
+			s.Message = e.Outcome.Reason
+		}
+		return s
+	}
+	for i := range e.Questions {
+		if q := &e.Questions[i]; q.open() {
+			s.State = InputRequired
+			s.Open = append(s.Open, e.asked(q))
+		}
+	}
+	return s
+}

@@ -1,0 +1,432 @@
+package client
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tink-crypto/tink-go/v2/tink"
+)
+
+const (
+	lease     = 10 * time.Second // how long a driver that says nothing is taken for alive
+	heartbeat = 3 * time.Second
+	glance    = time.Second // how often it is looked whether another process has changed something
+	purgeEach = time.Minute
+)
+
+//go:embed sql/*.sql
+var statements embed.FS
+
+// MemoryOptions of [OpenMemory].
+type MemoryOptions struct {
+	// Path of the file. It is made with mode 0600, its folder with 0700. The
+	// key that seals what is in it is in Path+".key", unless Keys is given.
+	Path string
+	Keys tink.AEAD
+	Log  *slog.Logger // default: discards
+}
+
+// A Memory is what clients know of their calls, in one SQLite file that is
+// sealed at rest. Everything is on disk, synced, before a client acts on it.
+//
+// Several clients and several processes of one machine may use one file at the
+// same time; each call is driven by one of them. A Memory is safe for
+// concurrent use.
+type Memory struct {
+	db   *sql.DB
+	aead tink.AEAD
+	log  *slog.Logger
+	me   string // this memory as a driver: host/process/random
+
+	statements map[string]*sql.Stmt
+
+	stop context.CancelFunc
+	done chan struct{}
+
+	mu     sync.Mutex            // guards what follows
+	held   map[string]*holding   // by call
+	seen   map[string]time.Time  // calls whose outcome a caller has had: when to forget them
+	closed bool
+}
+
+// A holding is a call that this memory drives.
+type holding struct {
+	version int64
+	poke    chan struct{} // capacity 1: somebody else has changed the entry
+}
+
+// kept is an entry as it is on disk.
+type kept struct {
+	e       *entry
+	version int64
+	driver  string
+	until   time.Time
+}
+
+// errLost: the call is another process's by now.
+var errLost = errors.New("another process has taken the call over")
+
+// List tells of all calls, oldest first, those of other processes included. An
+// entry that cannot be read is left out and is part of the error.
+func (m *Memory) List(ctx context.Context) ([]Status, error) {
+	rows, err := m.statements["list"].QueryContext(ctx)
+	if err != nil {
+		return nil, m.failed("listing the calls", err)
+	}
+	defer rows.Close()
+	var all []Status
+	var damaged []error
+	for rows.Next() {
+		var id string
+		var r row
+		if err := rows.Scan(&id, &r.version, &r.driver, &r.until, &r.sealed); err != nil {
+			return all, m.failed("listing the calls", err)
+		}
+		k, err := m.open(id, r)
+		if err != nil {
+			damaged = append(damaged, err)
+			continue
+		}
+		all = append(all, m.statusOf(k))
+	}
+	if err := rows.Err(); err != nil {
+		return all, m.failed("listing the calls", err)
+	}
+	return all, errors.Join(damaged...)
+}
+
+// Status tells of one call. Errors: ErrNotFound.
+func (m *Memory) Status(ctx context.Context, id string) (Status, error) {
+	k, err := m.load(ctx, id)
+	if err != nil {
+		return Status{}, err
+	}
+	return m.statusOf(k), nil
+}
+
+func (m *Memory) statusOf(k kept) Status {
+	s := k.e.status()
+	m.mu.Lock()
+	_, seen := m.seen[s.ID]
+	m.mu.Unlock()
+	s.Seen = s.Seen || seen
+	if m.alive(k) {
+		if s.Driver = "here"; k.driver != m.me {
+			host, process, _ := strings.Cut(k.driver, "/")
+			process, _, _ = strings.Cut(process, "/")
+			s.Driver = "process " + process + " on " + host
+		}
+	}
+	return s
+}
+
+// Result is the outcome of a call that has ended; nil and no error if it has
+// not. It counts as seen by asking.
+func (m *Memory) Result(ctx context.Context, id string) (*Result, error) {
+	k, err := m.load(ctx, id)
+	if err != nil || !k.e.ended() {
+		return nil, err
+	}
+	m.saw(id, 24*time.Hour)
+	return k.e.result()
+}
+
+// Cancel is [Handle.Cancel] for a call that this process does not drive: who
+// drives it, or will, is told.
+func (m *Memory) Cancel(ctx context.Context, id string) error {
+	return m.change(ctx, id, func(e *entry) error {
+		e.CancelAsked = e.CancelAsked || !e.ended()
+		return nil
+	})
+}
+
+// Answer is [Handle.Answer] for a call that this process does not drive.
+func (m *Memory) Answer(ctx context.Context, id, key string, a Answer) error {
+	return m.change(ctx, id, func(e *entry) error { return e.answer(key, a, "caller") })
+}
+
+// Forget removes a call. Errors: ErrNotFound; ErrBusy while somebody drives it.
+func (m *Memory) Forget(ctx context.Context, id string) error {
+	k, err := m.load(ctx, id)
+	if err != nil && errors.Is(err, ErrNotFound) {
+		return err
+	}
+	if err == nil && m.alive(k) {
+		return &Error{ID: id, Kind: ErrBusy, Reason: "cancel it, or end the process that drives it, first"}
+	}
+	if _, err := m.statements["forget"].ExecContext(ctx, id); err != nil {
+		return m.failed("forgetting a call", err)
+	}
+	return nil
+}
+
+// Close lets go of the file. Close the clients that use the memory first.
+func (m *Memory) Close() error {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return nil
+	}
+	m.closed = true
+	m.mu.Unlock()
+	m.stop()
+	<-m.done
+	return m.db.Close()
+}
+
+// row is what a query gives of a call.
+type row struct {
+	version, until int64
+	driver         string
+	sealed         []byte
+}
+
+// associated is what a sealed entry is bound to: put in the place of another,
+// or of a later version of itself, it does not open.
+func associated(id string, version int64) []byte {
+	return []byte("tallystick client call\x00" + id + "\x00" + strconv.FormatInt(version, 10))
+}
+
+func (m *Memory) open(id string, r row) (kept, error) {
+	plain, err := m.aead.Decrypt(r.sealed, associated(id, r.version))
+	if err != nil {
+		return kept{}, fmt.Errorf("client: call %s cannot be read: the file was changed, or has another key", id)
+	}
+	e := new(entry)
+	if err := json.Unmarshal(plain, e); err != nil || e.ID != id || e.ended() != (e.Outcome != nil) ||
+		(e.Stage == stageWatching) != (e.Task != nil && !e.ended()) {
+		return kept{}, fmt.Errorf("client: call %s cannot be read: its entry is not one of this release", id)
+	}
+	return kept{e: e, version: r.version, driver: r.driver, until: time.UnixMilli(r.until)}, nil
+}
+
+func (m *Memory) seal(e *entry, version int64) ([]byte, error) {
+	plain, err := json.Marshal(e)
+	if err != nil {
+		return nil, err
+	}
+	return m.aead.Encrypt(plain, associated(e.ID, version))
+}
+
+func (m *Memory) load(ctx context.Context, id string) (kept, error) {
+	var r row
+	err := m.statements["load"].QueryRowContext(ctx, id).Scan(&r.version, &r.driver, &r.until, &r.sealed)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return kept{}, &Error{ID: id, Kind: ErrNotFound}
+	case err != nil:
+		return kept{}, m.failed("reading a call", err)
+	}
+	return m.open(id, r)
+}
+
+// insert puts a new call on disk, held by this memory.
+func (m *Memory) insert(ctx context.Context, e *entry) (kept, error) {
+	sealed, err := m.seal(e, 1)
+	if err != nil {
+		return kept{}, err
+	}
+	until := time.Now().Add(lease)
+	if _, err := m.statements["insert"].ExecContext(ctx, e.ID, m.me, until.UnixMilli(), sealed); err != nil {
+		return kept{}, m.failed("keeping a call", err)
+	}
+	k := kept{e: e, version: 1, driver: m.me, until: until}
+	m.hold(k)
+	return k, nil
+}
+
+// update is the driver's way to change an entry: f is called with a copy, once
+// more if somebody else was quicker, and changes it or returns an error. The
+// result is on disk. errLost: the call is no longer this memory's.
+func (m *Memory) update(ctx context.Context, k kept, f func(*entry) error) (kept, error) {
+	for {
+		next := k.e.clone()
+		if err := f(next); err != nil {
+			return k, err
+		}
+		done, err := m.write(ctx, next, k.version, true)
+		if err != nil {
+			return k, err
+		}
+		if done {
+			m.mu.Lock()
+			if h := m.held[next.ID]; h != nil {
+				h.version = k.version + 1
+			}
+			m.mu.Unlock()
+			return kept{e: next, version: k.version + 1, driver: k.driver, until: k.until}, nil
+		}
+		if k, err = m.load(ctx, k.e.ID); err != nil {
+			return k, err
+		}
+		if k.driver != m.me {
+			return k, errLost
+		}
+	}
+}
+
+// change is everybody else's: whoever drives the call is told.
+func (m *Memory) change(ctx context.Context, id string, f func(*entry) error) error {
+	for {
+		k, err := m.load(ctx, id)
+		if err != nil {
+			return err
+		}
+		next := k.e.clone()
+		if err := f(next); err != nil {
+			return err
+		}
+		done, err := m.write(ctx, next, k.version, false)
+		if err != nil {
+			return err
+		}
+		if done {
+			m.mu.Lock()
+			if h := m.held[id]; h != nil {
+				h.tell()
+			}
+			m.mu.Unlock()
+			return nil
+		}
+	}
+}
+
+func (m *Memory) write(ctx context.Context, e *entry, version int64, driving bool) (bool, error) {
+	e.Updated = time.Now()
+	sealed, err := m.seal(e, version+1)
+	if err != nil {
+		return false, err
+	}
+	var res sql.Result
+	if driving {
+		res, err = m.statements["update"].ExecContext(ctx, sealed, nil, e.ID, version, m.me)
+	} else {
+		res, err = m.statements["change"].ExecContext(ctx, sealed, nil, e.ID, version)
+	}
+	if err != nil {
+		return false, m.failed("keeping a call", err)
+	}
+	n, err := res.RowsAffected()
+	return n == 1, err
+}
+
+// claim makes this memory the driver of a call that has none, or whose driver
+// is gone.
+func (m *Memory) claim(ctx context.Context, id string) (kept, error) {
+	for {
+		k, err := m.load(ctx, id)
+		if err != nil {
+			return kept{}, err
+		}
+		m.mu.Lock()
+		mine := m.held[id] != nil
+		m.mu.Unlock()
+		if mine || k.driver != m.me && m.alive(k) {
+			return kept{}, &Error{ID: id, Kind: ErrBusy, Reason: "it is driven by " + m.statusOf(k).Driver}
+		}
+		until := time.Now().Add(lease)
+		res, err := m.statements["claim"].ExecContext(ctx, m.me, until.UnixMilli(), id, k.driver, k.until.UnixMilli())
+		if err != nil {
+			return kept{}, m.failed("claiming a call", err)
+		}
+		if n, err := res.RowsAffected(); err != nil {
+			return kept{}, err
+		} else if n == 0 {
+			continue
+		}
+		k.driver, k.until = m.me, until
+		m.hold(k)
+		return k, nil
+	}
+}
+
+func (m *Memory) hold(k kept) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.held[k.e.ID] = &holding{version: k.version, poke: make(chan struct{}, 1)}
+}
+
+// pokes returns the channel that tells a driver of others' changes.
+func (m *Memory) pokes(id string) <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if h := m.held[id]; h != nil {
+		return h.poke
+	}
+	return nil
+}
+
+func (h *holding) tell() {
+	select {
+	case h.poke <- struct{}{}:
+	default:
+	}
+}
+
+// release lets another process drive the call. That it may fail is no harm:
+// the lease ends by itself.
+func (m *Memory) release(id string) {
+	m.mu.Lock()
+	delete(m.held, id)
+	m.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), lease)
+	defer cancel()
+	if _, err := m.statements["release"].ExecContext(ctx, id, m.me); err != nil {
+		m.log.Warn("a call could not be released; its lease ends by itself", "call", id, "err", err)
+	}
+}
+
+// saw notes that a caller has had the outcome. It is on disk a little later:
+// a crash before that only means that the outcome is given once more.
+func (m *Memory) saw(id string, keep time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.closed {
+		m.seen[id] = time.Now().Add(keep)
+	}
+}
+
+// alive reports whether somebody drives the call: its lease runs, and if it is
+// a process of this machine, that process is there.
+func (m *Memory) alive(k kept) bool {
+	if k.driver == "" || !time.Now().Before(k.until) {
+		return false
+	}
+	if k.driver == m.me {
+		return true
+	}
+	parts := strings.Split(k.driver, "/")
+	if len(parts) != 3 || parts[0] != hostname() {
+		return true
+	}
+	process, err := strconv.Atoi(parts[1])
+	return err != nil || process == os.Getpid() || processExists(process)
+}
+
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil || strings.Contains(name, "/") {
+		return "localhost"
+	}
+	return name
+}
+
+// failed wraps what the database says. After Close that is ErrClosed.
+func (m *Memory) failed(what string, err error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return ErrClosed
+	}
+	return fmt.Errorf("client: %s: %w", what, err)
+}

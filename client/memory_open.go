@@ -1,0 +1,285 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/pressly/goose/v3"
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"github.com/tallystick/tallystick/seal"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// OpenMemory opens a memory, and makes its file if there is none.
+func OpenMemory(ctx context.Context, opts MemoryOptions) (*Memory, error) {
+	if opts.Path == "" {
+		return nil, errors.New("client: MemoryOptions.Path is missing")
+	}
+	m := &Memory{
+		aead: opts.Keys, log: opts.Log, me: fmt.Sprintf("%s/%d/%s", hostname(), os.Getpid(), rand.Text()),
+		held: map[string]*holding{}, seen: map[string]time.Time{}, done: make(chan struct{}),
+	}
+	if m.log == nil {
+		m.log = slog.New(slog.DiscardHandler)
+	}
+	if err := m.openFile(ctx, opts.Path); err != nil {
+		return nil, fmt.Errorf("client: opening the memory %s: %w", opts.Path, err)
+	}
+	beating, stop := context.WithCancel(context.Background())
+	m.stop = stop
+	go func() {
+		defer close(m.done)
+		m.tend(beating)
+	}()
+	return m, nil
+}
+
+func (m *Memory) openFile(ctx context.Context, file string) (err error) {
+	if file, err = filepath.Abs(file); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	if err := createPrivate(file); err != nil {
+		return err
+	}
+	if m.aead == nil {
+		keys, err := seal.OpenOrCreateFile(file + ".key")
+		if err != nil {
+			return err
+		}
+		m.aead = keys.AEAD()
+	}
+	if m.db, err = openDB(file); err != nil {
+		return err
+	}
+	if err = m.prepare(ctx); err != nil {
+		return errors.Join(err, m.db.Close())
+	}
+	return nil
+}
+
+// createPrivate makes an empty file that is its owner's only, before SQLite
+// would with whatever mode.
+func createPrivate(file string) error {
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		return errors.Join(f.Sync(), f.Close())
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	info, err := os.Stat(file)
+	switch {
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return errors.New("it is not a file")
+	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
+		return fmt.Errorf("others can read or write it (mode %04o); run: chmod 600 '%s'", info.Mode().Perm(), file)
+	}
+	return nil
+}
+
+// openDB opens one connection: every change is a statement of its own, and
+// waits up to 5 s for those of other processes.
+func openDB(file string) (*sql.DB, error) {
+	name := filepath.ToSlash(file)
+	if !strings.HasPrefix(name, "/") {
+		name = "/" + name // C:/… on Windows
+	}
+	q := url.Values{"_txlock": {"immediate"}, "_defensive": {"1"}, "_dqs": {"0"}, "_pragma": {
+		"busy_timeout(5000)", "journal_mode(WAL)",
+		"synchronous(FULL)", // what a client acts on survives power loss
+		"trusted_schema(0)", "cell_size_check(1)", "temp_store(2)", "secure_delete(fast)",
+	}}
+	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: name, RawQuery: q.Encode()}).String())
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(1)
+	return db, nil
+}
+
+// prepare brings the schema up to date and prepares the statements.
+func (m *Memory) prepare(ctx context.Context) error {
+	var tables, ours int
+	err := m.db.QueryRowContext(ctx, "SELECT count(*), count(*) FILTER (WHERE name = 'goose_db_version') FROM sqlite_schema").Scan(&tables, &ours)
+	if err != nil {
+		return err
+	}
+	if tables > 0 && ours == 0 {
+		return errors.New("it is the database of another program; give another path")
+	}
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return err
+	}
+	p, err := goose.NewProvider(goose.DialectSQLite3, m.db, files, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
+	if err != nil {
+		return err
+	}
+	if current, target, err := p.GetVersions(ctx); err != nil {
+		return err
+	} else if current > target {
+		return fmt.Errorf("its schema is version %d and this release knows %d: use the newer release again", current, target)
+	} else if current < target {
+		if _, err := p.Up(ctx); err != nil && !m.broughtUp(ctx, p, target) {
+			return err
+		}
+	}
+	m.statements = map[string]*sql.Stmt{}
+	names, err := statements.ReadDir("sql")
+	if err != nil {
+		return err
+	}
+	for _, f := range names {
+		text, err := statements.ReadFile(path.Join("sql", f.Name()))
+		if err != nil {
+			return err
+		}
+		if m.statements[strings.TrimSuffix(f.Name(), ".sql")], err = m.db.PrepareContext(ctx, string(text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// broughtUp reports whether another process has made the schema meanwhile.
+func (m *Memory) broughtUp(ctx context.Context, p *goose.Provider, target int64) bool {
+	for range 50 {
+		if current, _, err := p.GetVersions(ctx); err == nil && current == target {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return false
+}
+
+// tend moves leases on, sees what other processes have changed, and forgets
+// what may be forgotten, until ctx ends.
+func (m *Memory) tend(ctx context.Context) {
+	tick := time.NewTicker(glance)
+	defer tick.Stop()
+	var version int64
+	var renewed, purged time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.Background(), lease)
+			m.markSeen(last)
+			cancel()
+			return
+		case <-tick.C:
+		}
+		now := time.Now()
+		if now.Sub(renewed) >= heartbeat {
+			renewed = now
+			m.renew(ctx, now)
+		}
+		m.markSeen(ctx)
+		if now.Sub(purged) >= purgeEach {
+			purged = now
+			if _, err := m.statements["purge"].ExecContext(ctx, now.UnixMilli()); err != nil {
+				m.log.Warn("calls that are over could not be forgotten", "err", err)
+			}
+		}
+		version = m.look(ctx, version)
+	}
+}
+
+// renew moves the leases of all that is held on.
+func (m *Memory) renew(ctx context.Context, now time.Time) {
+	m.mu.Lock()
+	holding := len(m.held)
+	m.mu.Unlock()
+	if holding == 0 {
+		return
+	}
+	if _, err := m.statements["renew"].ExecContext(ctx, now.Add(lease).UnixMilli(), m.me); err != nil {
+		m.log.Warn("leases could not be moved on", "err", err)
+	}
+}
+
+// look tells drivers whose entries other processes have changed. It costs a
+// read of one number as long as nobody has.
+func (m *Memory) look(ctx context.Context, before int64) int64 {
+	var version int64
+	if err := m.db.QueryRowContext(ctx, "PRAGMA data_version").Scan(&version); err != nil || version == before {
+		return before
+	}
+	rows, err := m.statements["held"].QueryContext(ctx, m.me)
+	if err != nil {
+		return before
+	}
+	defer rows.Close()
+	there := map[string]int64{}
+	for rows.Next() {
+		var id string
+		var v int64
+		if err := rows.Scan(&id, &v); err != nil {
+			return before
+		}
+		there[id] = v
+	}
+	if rows.Err() != nil {
+		return before
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, h := range m.held {
+		if v, ok := there[id]; !ok || v > h.version { // not there: lost, or forgotten
+			h.tell()
+		}
+	}
+	return version
+}
+
+// markSeen puts on disk which outcomes callers have had.
+func (m *Memory) markSeen(ctx context.Context) {
+	m.mu.Lock()
+	seen := m.seen
+	m.seen = map[string]time.Time{}
+	m.mu.Unlock()
+	for id, forget := range seen {
+		if err := m.noteSeen(ctx, id, forget); err != nil && !errors.Is(err, ErrNotFound) {
+			m.log.Warn("that an outcome was had could not be kept", "call", id, "err", err)
+		}
+	}
+}
+
+func (m *Memory) noteSeen(ctx context.Context, id string, forget time.Time) error {
+	k, err := m.load(ctx, id)
+	if err != nil || k.e.Seen || !k.e.ended() {
+		return err
+	}
+	e := k.e.clone()
+	e.Seen = true
+	sealed, err := m.seal(e, k.version+1)
+	if err != nil {
+		return err
+	}
+	_, err = m.statements["change"].ExecContext(ctx, sealed, forget.UnixMilli(), id, k.version)
+	return err
+}

@@ -1,0 +1,1 @@
+SELECT version, driver, until, sealed FROM calls WHERE id = ?;

@@ -1,0 +1,1 @@
+UPDATE calls SET driver = '', until = 0 WHERE id = ? AND driver = ?;

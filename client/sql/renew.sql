@@ -1,0 +1,1 @@
+UPDATE calls SET until = ? WHERE driver = ?;

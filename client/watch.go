@@ -1,0 +1,236 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+)
+
+const (
+	methodListen = "subscriptions/listen"
+	mostListened = 500                    // tasks in one listen
+	gathering    = 100 * time.Millisecond // how long new tasks are waited for before a listen is opened
+)
+
+// A watcher hears from the server about tasks, as far as it tells: by
+// subscriptions/listen, a few hundred tasks in each. What is not told of is for
+// its drive to poll.
+type watcher struct {
+	l *link
+
+	mu     sync.Mutex // guards what follows
+	tasks  map[string]*watch
+	fresh  map[string]*watch // not in any listen yet
+	last   *listen           // the one that new tasks are added to, by opening it anew
+	off    bool              // the server does not listen
+	timer  bool              // opening is due
+	fails  int               // listens that ended at once, in a row
+}
+
+// A watch is one task of a [watcher].
+type watch struct {
+	id     string
+	signal chan struct{} // capacity 1: something is to be taken, or listening has ended
+	w      *watcher
+
+	// Guarded by the watcher's mutex.
+	state json.RawMessage // the latest that was told
+	told  bool            // the server has acknowledged it
+	in    *listen
+}
+
+// A listen is one subscriptions/listen.
+type listen struct {
+	w      *watcher
+	ids    map[string]*watch
+	cancel context.CancelFunc
+	after  *listen // the one that it takes the place of, once it is acknowledged
+	acked  bool
+}
+
+func newWatcher(l *link) *watcher {
+	return &watcher{l: l, tasks: map[string]*watch{}, fresh: map[string]*watch{}, off: !l.tasks}
+}
+
+// add begins to watch a task. One drive watches a task.
+func (w *watcher) add(id string) *watch {
+	one := &watch{id: id, signal: make(chan struct{}, 1), w: w}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tasks[id] = one
+	w.fresh[id] = one
+	w.due()
+	return one
+}
+
+func (w *watcher) remove(one *watch) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.tasks, one.id)
+	delete(w.fresh, one.id)
+	if g := one.in; g != nil {
+		delete(g.ids, one.id)
+		if len(g.ids) == 0 && g.cancel != nil {
+			g.cancel()
+		}
+	}
+}
+
+// take returns the latest state that was told, once.
+func (o *watch) take() json.RawMessage {
+	o.w.mu.Lock()
+	defer o.w.mu.Unlock()
+	raw := o.state
+	o.state = nil
+	return raw
+}
+
+func (o *watch) listened() bool {
+	o.w.mu.Lock()
+	defer o.w.mu.Unlock()
+	return o.told
+}
+
+func (o *watch) tell() {
+	select {
+	case o.signal <- struct{}{}:
+	default:
+	}
+}
+
+// due has the fresh tasks listened to a little later. The mutex is held.
+func (w *watcher) due() {
+	if w.off || w.timer || len(w.fresh) == 0 {
+		return
+	}
+	w.timer = true
+	wait := gathering + time.Duration(len(w.tasks))*time.Millisecond/2
+	if w.fails > 0 {
+		wait = max(wait, pauseAfter(w.fails, 0))
+	}
+	wait = min(wait, lastPause)
+	w.l.wg.Go(func() {
+		select {
+		case <-time.After(wait):
+		case <-w.l.ctx.Done():
+			return
+		}
+		w.open()
+	})
+}
+
+// open opens listens for the fresh tasks, together with those of the last one
+// if that has room.
+func (w *watcher) open() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer = false
+	for len(w.fresh) > 0 && !w.off {
+		g := &listen{w: w, ids: map[string]*watch{}}
+		if w.last != nil && len(w.last.ids) < mostListened {
+			g.after = w.last
+			for id, one := range g.after.ids {
+				g.ids[id] = one
+			}
+		}
+		for id, one := range w.fresh {
+			if len(g.ids) == mostListened {
+				break
+			}
+			g.ids[id] = one
+			delete(w.fresh, id)
+		}
+		var ctx context.Context
+		ctx, g.cancel = context.WithCancel(w.l.ctx)
+		w.last = g
+		ids := make([]string, 0, len(g.ids))
+		for id, one := range g.ids {
+			one.in = g
+			ids = append(ids, id)
+		}
+		w.l.wg.Go(func() { w.hear(ctx, g, ids) })
+	}
+}
+
+// hear has one listen open until it ends.
+func (w *watcher) hear(ctx context.Context, g *listen, ids []string) {
+	defer g.cancel()
+	params, err := marshal(map[string]any{"notifications": map[string]any{"taskIds": ids}})
+	if err == nil {
+		_, err = w.l.request(ctx, new(exchange), outgoing{method: methodListen, params: params, capabilities: capabilities{tasks: true}, listen: g}, nil)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var said *serverError
+	switch {
+	case errors.As(err, &said) && !g.acked: // whatever it is, polling does it too
+		w.off = true
+	case !g.acked:
+		w.fails++
+	default:
+		w.fails = 0
+	}
+	if w.last == g {
+		w.last = nil
+	}
+	for id, one := range g.ids {
+		if one.in != g {
+			continue
+		}
+		one.in = nil
+		if one.told {
+			one.told = false
+			one.tell() // it is to be polled
+		}
+		if w.tasks[id] == one && ctx.Err() == nil {
+			w.fresh[id] = one
+		}
+	}
+	w.due()
+}
+
+// notified takes a notification of this listen. It does not block.
+func (g *listen) notified(method string, params json.RawMessage) {
+	if method == "notifications/tasks" {
+		g.told(params)
+		return
+	}
+	var ack struct {
+		Notifications struct {
+			TaskIDs []string `json:"taskIds"`
+		} `json:"notifications"`
+	}
+	if unmarshal(params, &ack) != nil {
+		return
+	}
+	g.w.mu.Lock()
+	defer g.w.mu.Unlock()
+	g.acked = true
+	for _, id := range ack.Notifications.TaskIDs {
+		if one := g.ids[id]; one != nil && one.in == g {
+			one.told = true
+		}
+	}
+	if g.after != nil {
+		g.after.cancel()
+		g.after = nil
+	}
+}
+
+// told takes a state of one task.
+func (g *listen) told(params json.RawMessage) {
+	var m struct {
+		ID string `json:"taskId"`
+	}
+	if !isObject(params) || unmarshal(params, &m) != nil {
+		return
+	}
+	g.w.mu.Lock()
+	defer g.w.mu.Unlock()
+	if one := g.ids[m.ID]; one != nil {
+		one.state = params
+		one.tell()
+	}
+}
