@@ -32,13 +32,13 @@ type drive struct {
 	changed chan struct{}   // capacity 1: an Answerer's goroutine has
 
 	// Of the driving goroutine.
-	rounds int           // sent in this attachment
-	work   time.Duration // waited for the server in this attachment
-	outages int          // attempts in a row to reach the server of a task
+	rounds  int           // sent in this attachment
+	work    time.Duration // waited for the server in this attachment
+	outages int           // attempts in a row to reach the server of a task
 
-	mu     sync.Mutex // guards what follows
-	k      kept       // the entry as it is on disk
-	live   progress   // the latest report
+	mu     sync.Mutex                    // guards what follows
+	k      kept                          // the entry as it is on disk
+	live   progress                      // the latest report
 	asking map[string]context.CancelFunc // who is at a question, by its key
 	failed map[string]error              // questions that the Answerer could not answer
 	clock  *stopwatch                    // of the request under way; nil: none

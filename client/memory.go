@@ -53,9 +53,9 @@ type Memory struct {
 	stop context.CancelFunc
 	done chan struct{}
 
-	mu     sync.Mutex            // guards what follows
-	held   map[string]*holding   // by call
-	seen   map[string]time.Time  // calls whose outcome a caller has had: when to forget them
+	mu     sync.Mutex           // guards what follows
+	held   map[string]*holding  // by call
+	seen   map[string]time.Time // calls whose outcome a caller has had: when to forget them
 	closed bool
 }
 

@@ -43,9 +43,10 @@ func (t *taskState) take(m *taskMessage) {
 type vigil struct {
 	l     *link
 	w     *watch
-	next  time.Time // of the next tasks/get
-	fails int       // in a row
-	asked bool      // it was polled after the end of its life
+	next  time.Time       // of the next tasks/get
+	fails int             // in a row
+	asked bool            // it was polled after the end of its life
+	heard bool            // a listen tells of it
 	still map[string]bool // what the latest poll still asks
 }
 
@@ -115,8 +116,12 @@ func interval(t *taskState) time.Duration {
 
 func (d *drive) nextLook(e *entry, v *vigil) time.Time {
 	next := v.next
-	for _, end := range []time.Time{e.Deadline, e.Task.EndOfLife} {
-		if !end.IsZero() && end.Before(next) && end.After(time.Now()) {
+	ends := []time.Time{e.Deadline}
+	if end := e.Task.EndOfLife; !end.IsZero() {
+		ends = append(ends, end, end.Add(grace+time.Millisecond))
+	}
+	for _, end := range ends {
+		if end.Before(next) && end.After(time.Now()) {
 			next = end
 		}
 	}
@@ -136,6 +141,7 @@ func (d *drive) attend(v *vigil) error {
 			return err
 		}
 	}
+	v.reckon(d.entry())
 	if e := d.entry(); !e.ended() && !time.Now().Before(v.next) {
 		if err := d.poll(v); err != nil {
 			return err
@@ -157,6 +163,24 @@ func (d *drive) attend(v *vigil) error {
 	return d.sendAnswers(v)
 }
 
+// reckon puts the next poll off while a listen tells of the task, and back when
+// it has ended; a task that has outlived itself is asked for once more.
+func (v *vigil) reckon(e *entry) {
+	if e.ended() {
+		return
+	}
+	now := time.Now()
+	if heard := v.w.listened(); heard != v.heard {
+		v.heard = heard
+		if v.next = now.Add(interval(e.Task)); heard {
+			v.next = now.Add(max(listenedPoll, interval(e.Task)))
+		}
+	}
+	if end := e.Task.EndOfLife; !end.IsZero() && !now.Before(end) && !v.asked {
+		v.next = now
+	}
+}
+
 // poll asks for the task.
 func (d *drive) poll(v *vigil) error {
 	raw, err := d.taskRequest(v, methodGet, nil)
@@ -171,7 +195,7 @@ func (d *drive) poll(v *vigil) error {
 	}
 	if e := d.entry(); !e.ended() {
 		v.next = time.Now().Add(interval(e.Task))
-		if v.w.listened() {
+		if v.heard {
 			v.next = time.Now().Add(max(listenedPoll, interval(e.Task)))
 		}
 	}

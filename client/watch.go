@@ -20,13 +20,13 @@ const (
 type watcher struct {
 	l *link
 
-	mu     sync.Mutex // guards what follows
-	tasks  map[string]*watch
-	fresh  map[string]*watch // not in any listen yet
-	last   *listen           // the one that new tasks are added to, by opening it anew
-	off    bool              // the server does not listen
-	timer  bool              // opening is due
-	fails  int               // listens that ended at once, in a row
+	mu    sync.Mutex // guards what follows
+	tasks map[string]*watch
+	fresh map[string]*watch // not in any listen yet
+	last  *listen           // the one that new tasks are added to, by opening it anew
+	off   bool              // the server does not listen
+	timer bool              // opening is due
+	fails int               // listens that ended soon, in a row
 }
 
 // A watch is one task of a [watcher].
@@ -38,6 +38,7 @@ type watch struct {
 	// Guarded by the watcher's mutex.
 	state json.RawMessage // the latest that was told
 	told  bool            // the server has acknowledged it
+	no    bool            // it did not: it is not asked to again
 	in    *listen
 }
 
@@ -157,6 +158,7 @@ func (w *watcher) open() {
 // hear has one listen open until it ends.
 func (w *watcher) hear(ctx context.Context, g *listen, ids []string) {
 	defer g.cancel()
+	began := time.Now()
 	params, err := marshal(map[string]any{"notifications": map[string]any{"taskIds": ids}})
 	if err == nil {
 		_, err = w.l.request(ctx, new(exchange), outgoing{method: methodListen, params: params, capabilities: capabilities{tasks: true}, listen: g}, nil)
@@ -167,7 +169,7 @@ func (w *watcher) hear(ctx context.Context, g *listen, ids []string) {
 	switch {
 	case errors.As(err, &said) && !g.acked: // whatever it is, polling does it too
 		w.off = true
-	case !g.acked:
+	case time.Since(began) < lease:
 		w.fails++
 	default:
 		w.fails = 0
@@ -184,7 +186,7 @@ func (w *watcher) hear(ctx context.Context, g *listen, ids []string) {
 			one.told = false
 			one.tell() // it is to be polled
 		}
-		if w.tasks[id] == one && ctx.Err() == nil {
+		if w.tasks[id] == one && ctx.Err() == nil && !one.no {
 			w.fresh[id] = one
 		}
 	}
@@ -208,9 +210,13 @@ func (g *listen) notified(method string, params json.RawMessage) {
 	g.w.mu.Lock()
 	defer g.w.mu.Unlock()
 	g.acked = true
+	for _, one := range g.ids {
+		one.no = one.in == g
+	}
 	for _, id := range ack.Notifications.TaskIDs {
 		if one := g.ids[id]; one != nil && one.in == g {
-			one.told = true
+			one.told, one.no = true, false
+			one.tell() // it need not be polled
 		}
 	}
 	if g.after != nil {

@@ -26,9 +26,9 @@ const (
 	headerSession = "Mcp-Session-Id"
 	headerName    = "Mcp-Name"
 
-	maxErrorBody = 64 << 10       // of a response that is no success
+	maxErrorBody = 64 << 10        // of a response that is no success
 	maxWait      = 5 * time.Minute // of what a Retry-After may ask
-	maxNesting   = 512            // arrays and objects inside one another
+	maxNesting   = 512             // arrays and objects inside one another
 )
 
 // An exchange is what becomes known of one request beneath the SDK's transport.
