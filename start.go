@@ -30,7 +30,8 @@ type probeResult struct {
 	Foreign string `json:"foreign"`
 }
 
-// discover lets the SDK server tell of the Tasks extension.
+// discover lets the SDK server tell of the Tasks extension and, to whom keys are
+// kept for, of idempotency keys.
 func (s *Server) discover() {
 	if s.opts.Store == nil {
 		return
@@ -38,12 +39,49 @@ func (s *Server) discover() {
 	s.mcp.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 			res, err := next(ctx, method, req)
-			if d, ok := res.(*mcp.DiscoverResult); ok && err == nil && d != nil && d.Capabilities != nil {
-				d.Capabilities.AddExtension(wire.TasksExtension, map[string]any{})
+			switch r := res.(type) {
+			case *mcp.DiscoverResult:
+				if err == nil && r != nil && r.Capabilities != nil {
+					r.Capabilities.AddExtension(wire.TasksExtension, map[string]any{})
+					if kept := s.keysKept(ctx, req); kept != nil {
+						r.Capabilities.AddExtension(keyMeta, kept)
+						r.CacheScope = "private" // it depends on who asks
+					}
+				}
+			case *mcp.InitializeResult:
+				if err == nil && r != nil && r.Capabilities != nil {
+					if kept := s.keysKept(ctx, req); kept != nil {
+						if r.Capabilities.Experimental == nil {
+							r.Capabilities.Experimental = map[string]any{}
+						}
+						r.Capabilities.Experimental[keyMeta] = kept
+					}
+				}
 			}
 			return res, err
 		}
 	})
+}
+
+// keysKept is what a client is told of idempotency keys: for how many
+// milliseconds from a key's first use on the same request surely means the same
+// call. Nil for somebody unknown, whose keys are ignored, and where Identify
+// cannot cope: the server's own first question, in memory, has no token.
+func (s *Server) keysKept(ctx context.Context, req mcp.Request) (kept map[string]any) {
+	defer func() {
+		if recover() != nil {
+			kept = nil
+		}
+	}()
+	extra := req.GetExtra()
+	if extra == nil {
+		extra = new(mcp.RequestExtra)
+	}
+	id, err := s.opts.Identify(ctx, extra)
+	if err != nil || id.Subject == "" {
+		return nil
+	}
+	return map[string]any{"keptMs": s.limits.Retention.Milliseconds()}
 }
 
 // start learns the SDK server's name and makes sure that no middleware of it
