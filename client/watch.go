@@ -161,7 +161,9 @@ func (w *watcher) hear(ctx context.Context, g *listen, ids []string) {
 	began := time.Now()
 	params, err := marshal(map[string]any{"notifications": map[string]any{"taskIds": ids}})
 	if err == nil {
-		_, err = w.l.request(ctx, new(exchange), outgoing{method: methodListen, params: params, capabilities: capabilities{tasks: true}, listen: g}, nil)
+		can := w.l.c.capabilities("") // a server tells of questions only to whom they can be put
+		can.tasks = true
+		_, err = w.l.request(ctx, new(exchange), outgoing{method: methodListen, params: params, capabilities: can, listen: g}, nil)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
