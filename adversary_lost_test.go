@@ -45,15 +45,13 @@ func TestConnectionsAreLostAnywhere(t *testing.T) {
 			before := charges.Load()
 			r := ann.persist(t, tool, map[string]any{"arguments": args, "_meta": key})
 			if r.typ() != "input_required" {
-				meta, _ := r.result["_meta"].(map[string]any)
-				id, _ := meta["tallystick/call"].(string)
-				t.Fatalf("%s %d: %s\n%+v", tool, i, r.raw, d.trail(id))
+				t.Fatalf("%s %d: %s\n%+v", tool, i, r.raw, d.trail(pendingCall(r)))
 			}
 			r = ann.persist(t, tool, map[string]any{"arguments": args, "requestState": r.state(), "inputResponses": map[string]any{"go": yes}})
 			if id, ok := r.result["taskId"].(string); ok {
 				ann.await(id, status("completed"))
 			} else if r.typ() != "complete" || r.isError() {
-				t.Fatalf("%s %d: %s", tool, i, r.raw)
+				t.Fatalf("%s %d, answered: %s\n%+v", tool, i, r.raw, d.trail(pendingCall(r)))
 			}
 			if n := charges.Load() - before; n != 1 {
 				t.Fatalf("%s %d: %d charges", tool, i, n)
