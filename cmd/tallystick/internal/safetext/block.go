@@ -168,3 +168,14 @@ func escapedJSON(r rune) string {
 	}
 	return fmt.Sprintf(`\u%04x`, r)
 }
+
+// Fit is [Line] in at most so many columns. What does not fit is cut at its
+// end, with the marker of [Short]; that is shown whatever the columns are.
+func Fit(s string, columns int) string {
+	line := Line(s)
+	if ansi.StringWidth(line) <= columns {
+		return line
+	}
+	end := " … " + marker(s)
+	return ansi.Truncate(line, max(columns-ansi.StringWidth(end), 0), "") + end
+}
