@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/plainjson"
 )
 
 // secrets are the members that are masked wherever they stand.
@@ -142,21 +142,5 @@ func (m *masker) learn(raw []byte) {
 	}
 }
 
-// visible escapes what a terminal would not show as it is, as JSON escapes it.
-func visible(text string) string {
-	var b strings.Builder
-	for i, r := range text {
-		switch {
-		case r == utf8.RuneError && !strings.HasPrefix(text[i:], "\uFFFD"):
-			b.WriteString(`\ufffd`)
-		case r < 0x80 && unicode.IsPrint(r), r >= 0x80 && unicode.IsGraphic(r) && !unicode.In(r, unicode.Zs, unicode.Cf):
-			b.WriteRune(r)
-		case r > 0xffff:
-			hi, lo := (r-0x10000)>>10+0xd800, (r-0x10000)&0x3ff+0xdc00
-			fmt.Fprintf(&b, `\u%04x\u%04x`, hi, lo)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
-	}
-	return b.String()
-}
+// visible escapes what a terminal would not show as it is.
+func visible(text string) string { return plainjson.Escape(text) }
