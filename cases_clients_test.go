@@ -172,7 +172,7 @@ func TestAStockClientIsNotWornOutByAPersonWhoThinks(t *testing.T) {
 	c := newStock(t, d, "ann/acme", &mcp.ClientOptions{ElicitationHandler: sayYes})
 	before, start := c.requests.Load(), time.Now()
 	res, err := c.CallTool(ctx, &mcp.CallToolParams{Name: "refund", Arguments: order1})
-	if err != nil || res.IsError || res.NeedsInput() || res.Meta["tallystick/outcome"] != "pending" || !strings.Contains(textOf(res), "call_status") {
+	if err != nil || res.NeedsInput() || res.Meta["tallystick/outcome"] != "pending" || !strings.Contains(textOf(res), "call_status") {
 		t.Fatalf("while somebody thinks: %+v, %v", res, err)
 	}
 	if took := time.Since(start); took < hold {

@@ -300,7 +300,9 @@ func (x *exchange) status(c *record.Call) (json.RawMessage, error) {
 	if x.r.Method != wire.MethodCallTool {
 		return nil, wire.Errorf(outcomeCode(word), "%s", text)
 	}
-	return toolResult(text, isError, word, x.callID(c)), nil
+	// Clients hold results against the tool's output schema, and drop one without
+	// structured content that is no error.
+	return toolResult(text, isError || x.f.structured, word, x.callID(c)), nil
 }
 
 // words says what a call has come to, for machines and for people.

@@ -65,6 +65,7 @@ type feature struct {
 	ToolOptions
 	method, name string
 	readOnly     bool
+	structured   bool   // a tool that declares what its results look like
 	version      string // of what it takes: a stored call of another is not run
 	// check validates a request's arguments, before anything else is done with
 	// them. toolErr is told to the model; err is a JSON-RPC error.
@@ -107,6 +108,7 @@ func AddTool[In, Out any](s *Server, t *mcp.Tool, opts *ToolOptions, h ToolHandl
 		if out, err = schemaFor[Out](&tool.OutputSchema, false); err != nil {
 			panic(fmt.Sprintf("tallystick.AddTool: tool %q: output schema: %v", t.Name, err))
 		}
+		f.structured = true
 	}
 	if err := s.servable(f); err != nil {
 		panic(fmt.Sprintf("tallystick.AddTool: tool %q: %v", t.Name, err))

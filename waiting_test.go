@@ -165,6 +165,24 @@ func TestWaysOfWaitingAsATask(t *testing.T) {
 	}
 }
 
+// A client drops a result that lacks the structured content its tool's output
+// schema promises, and the call id with it, unless the result is an error.
+func TestPendingOfAToolWithAnOutputSchemaPassesItsClients(t *testing.T) {
+	d, _ := refundDesk(t, tallystick.Who{Roles: []string{"finance"}}, tallystick.Options{})
+	check := func(era string, isError bool, meta map[string]any) {
+		if !isError || meta["tallystick/outcome"] != "pending" || meta["tallystick/call"] == nil {
+			t.Errorf("%s: isError %t, %v", era, isError, meta)
+		}
+	}
+	r := d.as("ann/acme", capsForm).call("refund", map[string]any{"orderId": "7"})
+	check("modern", r.isError(), r.result["_meta"].(map[string]any))
+	res, err := overHTTP(t, d, nil).CallTool(context.Background(), &mcp.CallToolParams{Name: "refund", Arguments: order1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("2025 era", res.IsError, res.Meta)
+}
+
 func TestWaysOfWaitingElsewhere(t *testing.T) {
 	opts := tallystick.Options{AnswerAt: func(id string, _ tallystick.Waiting) string { return "https://desk.example/" + id }}
 	d := newDesk(t, setup{opts: opts, tools: addKinds})
