@@ -118,6 +118,30 @@ func TestWhoLooksAtARunBeforeItHasCaughtUpHearsOfIt(t *testing.T) {
 	}
 }
 
+// A call that comes into being as it begins to wait is answered before its run
+// knows that it is made: what the run then says of the call tells the answer.
+func TestAnAnswerToACallJustMadeIsKnownToItsRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{t: t}
+		b.e = newEngine(memory.New(memory.Options{}), func(_ context.Context, r *Run) End {
+			ask(r, "q")
+			return End{Pending: true}
+		}, func(o *Options) {
+			o.Committed = func(before *record.Call, c record.Change) {
+				if before == nil {
+					b.answer(c.ID, c.After.Questions[0].WireKey, record.Accept)
+				}
+			}
+		})
+		r := begin(t, b.e, Kept)
+		r.Do()
+		c, err := r.Put(context.Background(), &record.Paused{})
+		if err != nil || c.Questions[0].State != record.Answered {
+			t.Errorf("%+v, %v", c, err)
+		}
+	})
+}
+
 // waitForEnd awaits a call's end, and says when it has looked for the first time.
 func (e *Engine) waitForEnd(t *testing.T, id string) (<-chan struct{}, <-chan *record.Call) {
 	looked := make(chan struct{})

@@ -40,8 +40,8 @@ func TestLeavingDuringAStartThatFailsIsNotForgotten(t *testing.T) {
 	})
 }
 
-// Of two effects that start at once one fails to: the other has begun all the
-// same, and the client's leaving ends nothing.
+// Of two effects that start at once one fails to, and so does a later one: the
+// other has begun all the same, and the client's leaving ends nothing.
 func TestAStartThatFailsDoesNotUnsayAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &flaky{Store: memory.New(memory.Options{})}
@@ -69,6 +69,10 @@ func TestAStartThatFailsDoesNotUnsayAnother(t *testing.T) {
 		}
 		if err := <-second; err != nil || r.HasLeft() {
 			t.Errorf("the second: %v, left: %v", err, r.HasLeft())
+		}
+		s.onCommit(func(record.Change) error { return full })
+		if _, err := r.Once(r.Context(), Effect{Name: "third"}); !errors.Is(err, full) || r.HasLeft() {
+			t.Errorf("the third: %v, left: %v", err, r.HasLeft())
 		}
 	})
 }
