@@ -49,8 +49,15 @@ func readExplained(path string) ([]explanation, error) {
 	return all, nil
 }
 
-// resultFolder is how the suite names a scenario's folder of results.
-var resultFolder = regexp.MustCompile(`^server-(.+)-\d{4}-\d\d-\d\dT[\d-]+Z$`)
+// isLog reports whether a line is no check: some client scenarios log there
+// what they send and receive.
+func isLog(c check) bool {
+	return c.Status == "INFO" && (c.ID == "incoming-request" || c.ID == "outgoing-response")
+}
+
+// resultFolder is how the suite names a scenario's folder of results: those of
+// servers say so.
+var resultFolder = regexp.MustCompile(`^(?:server-)?(.+)-\d{4}-\d\d-\d\dT[\d-]+Z$`)
 
 // readResults reads what the suite left in dir, by scenario.
 func readResults(dir string) (map[string][]check, error) {
@@ -81,7 +88,7 @@ func readResults(dir string) (map[string][]check, error) {
 			errs = append(errs, fmt.Errorf("%s: checks.json: %w", scenario, err))
 			continue
 		}
-		results[scenario] = checks
+		results[scenario] = slices.DeleteFunc(checks, isLog)
 	}
 	return results, errors.Join(errs...)
 }
