@@ -40,6 +40,8 @@ var figures = []figure{
 	{"waiting", waiting},
 	{"listen", listening},
 	{"kill", killed},
+	{"driven", driven},
+	{"watched", watched},
 }
 
 // A row is a line of the table.
@@ -65,11 +67,13 @@ type size struct {
 	waiting int           // waiting calls
 	changes int           // to tasks that are listened to
 	kills   int
+	watched int           // tasks that one client watches
+	look    time.Duration // how long it is looked at while it does
 }
 
 var (
-	full  = size{clients: 32, rounds: 9, length: 2 * time.Second, batch: 4000, few: 1000, many: 1_000_000, waiting: 100_000, changes: 1600, kills: 50}
-	quick = size{clients: 4, rounds: 1, length: 30 * time.Millisecond, batch: 20, few: 10, many: 100, waiting: 50, changes: 8, kills: 2}
+	full  = size{clients: 32, rounds: 9, length: 2 * time.Second, batch: 4000, few: 1000, many: 1_000_000, waiting: 100_000, changes: 1600, kills: 50, watched: 10_000, look: 20 * time.Second}
+	quick = size{clients: 4, rounds: 1, length: 30 * time.Millisecond, batch: 20, few: 10, many: 100, waiting: 50, changes: 8, kills: 2, watched: 20, look: 100 * time.Millisecond}
 )
 
 func main() {

@@ -125,6 +125,10 @@ func addTools(s *tallystick.Server) {
 		err := call.Confirm(tallystick.Question{Key: "approve", Message: "Refund " + in.Order + "?"})
 		return nil, receipt{}, err
 	})
+	tallystick.AddTool(s, annotated("others", false), &tallystick.ToolOptions{Task: tallystick.TaskRequired}, func(_ context.Context, call *tallystick.Call, in approveArgs) (*mcp.CallToolResult, receipt, error) {
+		err := call.Confirm(tallystick.Question{Key: "approve", Message: "Refund " + in.Order + "?", Who: tallystick.Who{Roles: []string{"finance"}, NotRequester: true}, Within: time.Hour})
+		return nil, receipt{}, err
+	})
 	tallystick.AddTool(s, annotated("long", false), &tallystick.ToolOptions{Task: tallystick.TaskRequired}, func(ctx context.Context, _ *tallystick.Call, in approveArgs) (*mcp.CallToolResult, receipt, error) {
 		fmt.Println("running", in.Order)
 		<-ctx.Done()

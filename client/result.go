@@ -389,9 +389,11 @@ func (c capabilities) sdk() *mcp.ClientCapabilities {
 		}
 	}
 	if c.sampling {
+		//lint:ignore SA1019 deprecated for use, still part of the revision
 		out.Sampling = new(mcp.SamplingCapabilities)
 	}
 	if c.roots {
+		//lint:ignore SA1019 deprecated for use, still part of the revision
 		out.RootsV2 = new(mcp.RootCapabilities)
 	}
 	return out
