@@ -69,13 +69,9 @@ func (d *drive) await(signal <-chan struct{}, most time.Duration) error {
 // at any of them.
 func (d *drive) putQuestions() error {
 	d.withdrawAnswered()
-	e := d.entry()
 	var ask []Question
-	for i := range e.Questions {
-		q := &e.Questions[i]
-		if !q.open() || q.Live || d.tried(q.Key) {
-			continue
-		}
+	e, idle := d.unattended()
+	for _, q := range idle {
 		shown := e.asked(q)
 		shown.Again, shown.Problem = q.Shown, q.Refused
 		ruling, n := d.c.opts.Policy.rule(&shown)
@@ -99,8 +95,11 @@ func (d *drive) putQuestions() error {
 		}); err != nil {
 			return err
 		}
+		e := d.entry()
 		for _, q := range ask {
-			d.consult(q)
+			if now := e.question(q.Key); now != nil && now.open() { // not answered meanwhile
+				d.consult(q)
+			}
 		}
 	}
 	return d.nobody()
@@ -127,10 +126,9 @@ func (d *drive) rule(q *question, ruling Ruling, n int) error {
 
 // nobody is the error of a call whose open questions nobody is at.
 func (d *drive) nobody() error {
-	e := d.entry()
-	open := e.status().Open
 	d.mu.Lock()
-	at := len(d.asking)
+	e := d.k.e
+	at := len(d.asking) // an answer is in the entry before its goroutine leaves
 	var why []error
 	for _, err := range d.failed {
 		if !errors.Is(err, ErrNoAnswer) {
@@ -138,6 +136,7 @@ func (d *drive) nobody() error {
 		}
 	}
 	d.mu.Unlock()
+	open := e.status().Open
 	if at > 0 || len(open) == 0 || e.CancelAsked {
 		return nil
 	}
@@ -156,12 +155,21 @@ func (c *Client) answers(k Kind) bool {
 	return false
 }
 
-// tried reports whether somebody is at a question, or was and had no answer.
-func (d *drive) tried(key string) bool {
+// unattended are the open questions that nobody is at, and that the Answerer
+// has not failed to answer.
+func (d *drive) unattended() (*entry, []*question) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_, at := d.asking[key]
-	return at || d.failed[key] != nil
+	e := d.k.e
+	var idle []*question
+	for i := range e.Questions {
+		q := &e.Questions[i]
+		id := e.questionID(q)
+		if _, at := d.asking[id]; q.open() && !q.Live && !at && d.failed[id] == nil {
+			idle = append(idle, q)
+		}
+	}
+	return e, idle
 }
 
 // consult puts a question to the Answerer, in a goroutine that ends when the
@@ -169,7 +177,7 @@ func (d *drive) tried(key string) bool {
 func (d *drive) consult(q Question) {
 	ctx, cancel := context.WithCancel(d.ctx)
 	d.mu.Lock()
-	d.asking[q.Key] = cancel
+	d.asking[q.ID] = cancel
 	d.mu.Unlock()
 	d.c.wg.Go(func() {
 		defer cancel()
@@ -181,11 +189,11 @@ func (d *drive) consult(q Question) {
 		if err != nil && ctx.Err() == nil {
 			d.c.log.Warn("a question got no answer", "call", d.id, "question", cut(q.Key), "err", err)
 			d.mu.Lock()
-			d.failed[q.Key] = err
+			d.failed[q.ID] = err
 			d.mu.Unlock()
 		}
 		d.mu.Lock()
-		delete(d.asking, q.Key)
+		delete(d.asking, q.ID)
 		d.mu.Unlock()
 		select {
 		case d.changed <- struct{}{}:
@@ -200,8 +208,8 @@ func (d *drive) consultOnce(ctx context.Context, q Question) error {
 		return err
 	}
 	return d.update(context.WithoutCancel(ctx), func(e *entry) error {
-		if kept := e.question(q.Key); kept == nil || !kept.open() || e.ended() {
-			return nil // answered meanwhile, or no longer asked
+		if kept := e.question(q.Key); kept == nil || !kept.open() || e.ended() || e.questionID(kept) != q.ID {
+			return nil // answered meanwhile, or no longer asked: the key may be another round's
 		}
 		return e.answer(q.Key, a, "person")
 	})
@@ -224,8 +232,14 @@ func (d *drive) withdrawAnswered() {
 	e := d.entry()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for key, cancel := range d.asking {
-		if q := e.question(key); q == nil || !q.open() {
+	open := map[string]bool{}
+	for i := range e.Questions {
+		if q := &e.Questions[i]; q.open() {
+			open[e.questionID(q)] = true
+		}
+	}
+	for id, cancel := range d.asking {
+		if !open[id] {
 			cancel()
 		}
 	}

@@ -39,7 +39,7 @@ type drive struct {
 	mu     sync.Mutex                    // guards what follows
 	k      kept                          // the entry as it is on disk
 	live   progress                      // the latest report
-	asking map[string]context.CancelFunc // who is at a question, by its key
+	asking map[string]context.CancelFunc // who is at a question, by its id
 	failed map[string]error              // questions that the Answerer could not answer
 	clock  *stopwatch                    // of the request under way; nil: none
 	result *Result

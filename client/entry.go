@@ -40,8 +40,8 @@ const (
 type entry struct {
 	ID, Server, Method, Name string
 	Params                   json.RawMessage // of the first request, without _meta
-	Arguments                json.RawMessage
-	Key                      string // idempotency key
+	Arguments                json.RawMessage `json:",omitempty"`
+	Key                      string          // idempotency key
 
 	Created, Updated, Deadline time.Time
 	Stage                      stage
@@ -66,7 +66,7 @@ type question struct {
 	Request json.RawMessage
 
 	Shown    bool            // handed to an Answerer, or about to be
-	Response json.RawMessage // nil: open
+	Response json.RawMessage `json:",omitempty"` // nil: open; what is null on disk would not be nil again
 	By       string          // who answered: "person", "caller", "rule 3"
 	Tried    bool            // a task's: the answer may have reached the server
 	Acked    bool            // a task's: it has
@@ -91,11 +91,11 @@ type taskState struct {
 // An outcome is how a call ended.
 type outcome struct {
 	State   State
-	Result  json.RawMessage // Completed
+	Result  json.RawMessage `json:",omitempty"` // Completed
 	Kind    string          // of an error: one of errorKinds
 	Reason  string
 	Code    int64
-	Data    json.RawMessage
+	Data    json.RawMessage `json:",omitempty"`
 	Outcome string
 	At      time.Time
 }
@@ -161,10 +161,15 @@ func (e *entry) answer(key string, a Answer, by string) error {
 // unfit is an answer that is none to its question.
 type unfit struct{ error }
 
+// questionID tells a question from those of other rounds that have its key.
+func (e *entry) questionID(q *question) string {
+	return fmt.Sprintf("%s/%d/%s", e.ID, e.Round, q.Key)
+}
+
 // asked is what the Answerer and the caller see of a question.
 func (e *entry) asked(q *question) Question {
 	out := Question{
-		ID: fmt.Sprintf("%s/%d/%s", e.ID, e.Round, q.Key), Call: e.ID,
+		ID: e.questionID(q), Call: e.ID,
 		Server: e.Server, Method: e.Method, Name: e.Name, Arguments: e.Arguments,
 		Key: q.Key, Kind: q.Kind, Request: q.Request, Expires: e.expires(),
 	}
