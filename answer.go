@@ -19,9 +19,9 @@ import (
 
 // strictDecode decodes like encoding/json, but matches names by case, and
 // refuses duplicate names and invalid UTF-8.
-func strictDecode(raw []byte, dst any) error {
+func strictDecode(raw []byte, dst any, more ...jsonv2.Options) error {
 	return jsonv2.Unmarshal(raw, dst, jsonv1.DefaultOptionsV1(),
-		jsonv2.MatchCaseInsensitiveNames(false), jsontext.AllowDuplicateNames(false), jsontext.AllowInvalidUTF8(false))
+		jsonv2.MatchCaseInsensitiveNames(false), jsontext.AllowDuplicateNames(false), jsontext.AllowInvalidUTF8(false), jsonv2.JoinOptions(more...))
 }
 
 // methodOf names the request by which a kind of question is asked.

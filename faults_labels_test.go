@@ -30,13 +30,16 @@ var shows = map[string]func(e record.Entry) bool{
 	"EffectBegan":    func(e record.Entry) bool { return e.Event == "effect started" },
 	"EffectEnded":    func(e record.Entry) bool { return e.Event == "effect ended" },
 	"EffectResolved": func(e record.Entry) bool { return e.Event == "effect resolved" },
-	"Observed":       func(e record.Entry) bool { return e.Event == "evidence" },
-	"Reported":       func(e record.Entry) bool { return e.Event == "reported" },
-	"Finished":       func(e record.Entry) bool { return e.Event == "ended" && e.By.Channel == record.ChannelRun },
-	"Abandoned":      func(e record.Entry) bool { return e.Event == "ended" && e.Reason == record.ReasonNotAllowed },
-	"CancelAsked":    func(e record.Entry) bool { return e.Event == "cancel asked" },
-	"TimePassed":     func(e record.Entry) bool { return e.Event == "purged" },
-	"Refused":        func(e record.Entry) bool { return e.Event == "refused" && e.Reason == "state_of_another_principal" },
+	"EffectUnfit": func(e record.Entry) bool {
+		return e.Event == "effect held" && strings.HasPrefix(e.Note, "it happened, but the result that was given")
+	},
+	"Observed":    func(e record.Entry) bool { return e.Event == "evidence" },
+	"Reported":    func(e record.Entry) bool { return e.Event == "reported" },
+	"Finished":    func(e record.Entry) bool { return e.Event == "ended" && e.By.Channel == record.ChannelRun },
+	"Abandoned":   func(e record.Entry) bool { return e.Event == "ended" && e.Reason == record.ReasonNotAllowed },
+	"CancelAsked": func(e record.Entry) bool { return e.Event == "cancel asked" },
+	"TimePassed":  func(e record.Entry) bool { return e.Event == "purged" },
+	"Refused":     func(e record.Entry) bool { return e.Event == "refused" && e.Reason == "state_of_another_principal" },
 }
 
 // The history touches every event and label of the law and every state that its

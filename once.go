@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"slices"
 
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/tallystick/tallystick/internal/engine"
 	"github.com/tallystick/tallystick/record"
 	"github.com/tallystick/tallystick/store"
@@ -54,8 +57,16 @@ func Once[R any](ctx context.Context, c *Call, e Effect, f func(ctx context.Cont
 	if e.Subject == "" && !c.journal.Carried() {
 		c.s.warnNoSubject(c.f.name, e.Name)
 	}
+	c.s.learnShape(effectOf{c.f.name, e.Name}, func(raw []byte) error {
+		var r R
+		return strictDecode(raw, &r, jsonv2.RejectUnknownMembers(true))
+	})
 	raw, err := c.journal.Once(ctx, engine.Effect{
 		Name: e.Name, Subject: e.Subject, Repeatable: e.Repeatable, May: func() error { return c.mayBegin(e) },
+		Fits: func(raw []byte) error {
+			var r R
+			return readResult(raw, &r)
+		},
 		Do: func(ctx context.Context, key string) ([]byte, error) {
 			r, err := f(ctx, key)
 			if err != nil {
@@ -74,13 +85,56 @@ func Once[R any](ctx context.Context, c *Call, e Effect, f func(ctx context.Cont
 	if err != nil {
 		return zero, c.s.effectError(err, e.Name)
 	}
-	if len(raw) == 0 {
-		return zero, nil
-	}
-	if err := json.Unmarshal(raw, &result); err != nil {
-		return zero, fmt.Errorf("the recorded result of effect %q does not fit: %w", e.Name, err)
+	if err := readResult(raw, &result); err != nil {
+		return zero, c.s.effectError(&engine.Unfit{Call: c.ID(), Err: err}, e.Name)
 	}
 	return result, nil
+}
+
+// readResult reads what is on record of an effect; nothing is the zero value.
+func readResult(raw []byte, result any) error {
+	if len(raw) == 0 {
+		return nil
+	}
+	return json.Unmarshal(raw, result)
+}
+
+// effectOf names an effect of a tool.
+type effectOf struct{ tool, effect string }
+
+// maxShapes bounds how many are remembered: effects may have any names.
+const maxShapes = 4096
+
+// learnShape remembers what an effect returns, for a person who says what one
+// has returned that is held.
+func (s *Server) learnShape(of effectOf, fits func(result []byte) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shapes[of] == nil && len(s.shapes) < maxShapes {
+		s.shapes[of] = fits
+	}
+}
+
+// checkResult says why an effect's result is none that Once can return, as far
+// as this process knows: it learns what an effect returns when a handler gets
+// to it.
+func (s *Server) checkResult(of effectOf, raw []byte) error {
+	if len(raw) == 0 {
+		return nil
+	}
+	if !jsontext.Value(raw).IsValid() {
+		return errors.New("the result is no JSON, or has a name twice, or text that is not UTF-8")
+	}
+	s.mu.Lock()
+	fits := s.shapes[of]
+	s.mu.Unlock()
+	if fits == nil {
+		return nil
+	}
+	if err := fits(raw); err != nil {
+		return fmt.Errorf("the result does not fit what the function of effect %q returns (leave it out for the zero value): %w", of.effect, err)
+	}
+	return nil
 }
 
 // NotDone says of an effect that failed with err that it certainly did not
@@ -98,9 +152,12 @@ func NotDone(err error) error {
 func (s *Server) effectError(err error, effect string) error {
 	var refused *record.Refusal
 	var undone *engine.Undone
+	var unfit *engine.Unfit
 	switch {
 	case errors.Is(err, engine.ErrPending):
 		return ErrPending
+	case errors.As(err, &unfit):
+		return fmt.Errorf("effect %q was done, and is not done again; but its result, which call %s has on record, does not fit what its function returns: return the type that was recorded, or, if a person gave it, have them give another: %w", effect, unfit.Call, unfit.Err)
 	case errors.As(err, &undone):
 		return undone.Err
 	case errors.Is(err, store.ErrQuota):

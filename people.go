@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/tallystick/tallystick/record"
 	"github.com/tallystick/tallystick/store"
 )
@@ -127,7 +129,9 @@ type Decision struct {
 	Content json.RawMessage `json:"content,omitempty"`
 
 	// Effect and Subject of a held effect, instead of Key, and whether it
-	// Happened, with its Result (JSON; what Once returns) if it did.
+	// Happened, with its Result (JSON; what Once returns) if it did. A Result that
+	// the handler cannot use is ErrBadAnswer if that is known here; else its next
+	// run holds the effect again, for another Result. That it happened stands.
 	Effect   string          `json:"effect,omitempty"`
 	Subject  string          `json:"subject,omitempty"`
 	Happened bool            `json:"happened,omitempty"`
@@ -141,7 +145,8 @@ var (
 	ErrNoQuestion = errors.New("nothing of that name waits for you")
 	// ErrSettled: it was settled, has expired, or is asked in other words now.
 	ErrSettled = errors.New("it does not wait for this answer any more")
-	// ErrBadAnswer: the content does not fit the form. Nothing was stored.
+	// ErrBadAnswer: the content does not fit the form, or the result the effect.
+	// Nothing was stored.
 	ErrBadAnswer = errors.New("the answer does not fit the question")
 )
 
@@ -217,8 +222,12 @@ func settled(err error) error {
 	return err
 }
 
-// decided is an acceptance out of band, by the kind that was asked.
+// decided is an acceptance out of band, by the kind that was asked. What a client
+// relays has been parsed as strictly with its request.
 func decided(q *record.Question, content json.RawMessage) (record.Responded, misfit) {
+	if len(content) > 0 && !jsontext.Value(content).IsValid() {
+		return record.Responded{}, misfit{"content": "is no JSON, or has a name twice, or text that is not UTF-8"}
+	}
 	switch q.Kind {
 	case record.KindForm:
 		if q.Confirm && len(content) == 0 {
@@ -247,8 +256,8 @@ func (s *Server) resolve(ctx context.Context, c *record.Call, by record.Actor, d
 	if n := s.limits.ResultBytes; len(d.Result) > n {
 		return fmt.Errorf("%w: %w", ErrBadAnswer, limitError("ResultBytes", len(d.Result), n))
 	}
-	if len(d.Result) > 0 && !json.Valid(d.Result) {
-		return fmt.Errorf("%w: the result is no JSON", ErrBadAnswer)
+	if err := s.checkResult(effectOf{c.Action.Name, d.Effect}, d.Result); err != nil {
+		return fmt.Errorf("%w: %w", ErrBadAnswer, err)
 	}
 	_, err := s.engine.Change(ctx, c.ID, by, record.NoEpoch, func(*record.Call, time.Time) []record.Event {
 		return []record.Event{record.EffectResolved{Name: d.Effect, Subject: d.Subject, Done: d.Happened, Result: d.Result}}

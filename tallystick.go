@@ -56,7 +56,9 @@ type Options struct {
 	// itself. Changing it makes all states that are out invalid.
 	Name string
 	// Deployment tells servers of one name apart, so that a state of staging
-	// means nothing in production.
+	// means nothing in production, and a far side that both use never takes an
+	// effect of one for the other's: it is part of the keys that Once hands out
+	// for subjects. Effects that have started keep theirs when it changes.
 	Deployment string
 
 	// Identify says who sends a request. Nil: the verified bearer token's
@@ -191,8 +193,9 @@ type Server struct {
 	headers  map[string][]wire.ParamHeader
 	use      []Middleware
 	fronts   []*wire.HTTP
-	warned   map[string]bool // tools whose effects have no Subject
-	listens  map[string]int  // open ones, by tenant
+	warned   map[string]bool                        // tools whose effects have no Subject
+	shapes   map[effectOf]func(result []byte) error // what they return, as far as handlers got to them
+	listens  map[string]int                         // open ones, by tenant
 	refusals refusals
 }
 
@@ -256,7 +259,7 @@ func New(s *mcp.Server, opts *Options) (*Server, error) {
 	srv := &Server{
 		mcp: s, opts: o, limits: o.Limits.withDefaults(), log: o.Log, store: o.Store,
 		ready: make(chan struct{}), stopped: make(chan struct{}), refusals: refusals{some: make(chan struct{}, 1)},
-		things: map[thing]*feature{}, headers: map[string][]wire.ParamHeader{}, warned: map[string]bool{},
+		things: map[thing]*feature{}, headers: map[string][]wire.ParamHeader{}, warned: map[string]bool{}, shapes: map[effectOf]func([]byte) error{},
 		listens: map[string]int{},
 	}
 	if o.Store == nil {
@@ -268,7 +271,7 @@ func New(s *mcp.Server, opts *Options) (*Server, error) {
 	}
 	srv.engine = engine.New(engine.Options{
 		Store: srv.store, Committed: srv.observer.Committed, Handle: srv.execute, MayRun: srv.mayRun, MayAct: srv.mayAct, Bounds: srv.bounds, Journal: srv.limits.JournalBytes, Log: o.Log,
-		Node: o.Node, Workers: o.Workers, PerTenant: o.WorkersPerTenant,
+		Deployment: o.Deployment, Node: o.Node, Workers: o.Workers, PerTenant: o.WorkersPerTenant,
 		Lease: srv.limits.Lease, Heartbeat: srv.limits.Lease / 3, Drain: srv.limits.Drain, Grace: srv.limits.Grace, Settle: srv.limits.Settle,
 	})
 	srv.discover()

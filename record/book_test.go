@@ -212,7 +212,7 @@ func (b *book) checkChange(c *Call, who Actor, epoch int64, events []Event, ch C
 			}
 		case Taken:
 			return // what follows is of the run that this begins
-		case Asked, Voided, Paused, Announced, EffectBegan, EffectEnded, Reported, Finished:
+		case Asked, Voided, Paused, Announced, EffectBegan, EffectEnded, EffectUnfit, Reported, Finished:
 			if c != nil && (c.Epoch != epoch || c.State != Running || !c.Lease.Live(b.now)) {
 				b.Fatalf("%T of a run that has no right to it: %s", e, b.json(ch))
 			}
@@ -333,7 +333,10 @@ func (b *book) checkEffects(old, c *Call, fail func(string)) {
 		if old != nil && i < len(old.Effects) {
 			was = old.Effects[i]
 		}
-		if was.State == EffectDone && f.State != EffectDone || was.State == EffectHeld && f.State == EffectStarted {
+		if was.Resolved && (f.State != EffectDone && f.State != EffectHeld || !f.Resolved) {
+			fail("what a person said to have happened is taken back")
+		}
+		if was.State == EffectDone && f.State != EffectDone && !was.Resolved || was.State == EffectHeld && f.State == EffectStarted {
 			fail("an effect whose end was known, or a person's to tell, starts again")
 		}
 		if f.Attempts > was.Attempts && (was.State == EffectStarted && !was.Repeatable || !c.CancelledAt.IsZero() && (old == nil || !old.CancelledAt.IsZero()) ||
@@ -352,7 +355,7 @@ func (b *book) checkEffects(old, c *Call, fail func(string)) {
 		}
 		m := b.mark(SubjectMark(c.Owner.Tenant, f.Name, f.Subject))
 		if f.Shared {
-			if m == nil || m.State != EffectDone || m.Owner != c.Owner || m.Owner.Anonymous() || m.Call == c.ID || f.State != EffectDone {
+			if m == nil || m.State != EffectDone && m.State != EffectHeld || m.Owner != c.Owner || m.Owner.Anonymous() || m.Call == c.ID || f.State != EffectDone {
 				fail("a share of what is not done, or not by the same owner")
 			}
 			continue

@@ -76,7 +76,7 @@ func (d *decision) admit(e Event) error {
 		return &Refusal{Reason: ReasonEnded}
 	}
 	switch e := e.(type) {
-	case Asked, Voided, Paused, Announced, EffectBegan, EffectEnded, Reported, Finished:
+	case Asked, Voided, Paused, Announced, EffectBegan, EffectEnded, EffectUnfit, Reported, Finished:
 		return d.ofRun()
 	case Stopped:
 		if e.Why != WhyDied {

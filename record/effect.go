@@ -25,9 +25,10 @@ type Effect struct {
 	Attempts   int         `json:"attempts"`
 	StartedAt  time.Time   `json:"startedAt"`
 	EndedAt    time.Time   `json:"endedAt,omitzero"`
-	Result     []byte      `json:"result,omitempty"` // JSON, when Done
-	Shared     bool        `json:"shared,omitempty"` // done by another call of the same owner
-	Relied     []string    `json:"relied,omitempty"` // wire keys of the answers it has spent, unless Undone
+	Result     []byte      `json:"result,omitempty"`   // JSON, when Done
+	Shared     bool        `json:"shared,omitempty"`   // done by another call of the same owner
+	Resolved   bool        `json:"resolved,omitempty"` // a person said that it happened, and what came of it
+	Relied     []string    `json:"relied,omitempty"`   // wire keys of the answers it has spent, unless Undone
 	Evidence   []Evidence  `json:"evidence,omitempty"`
 }
 
@@ -48,12 +49,16 @@ type Evidence struct {
 }
 
 // EffectKey is the idempotency key that an effect hands to the far side: the
-// same for every attempt, and for a Subject the same from every call.
-func EffectKey(c *Call, name, subject string) string {
-	if subject == "" {
+// same for every attempt, and for a Subject the same from every call of the
+// deployment. A far side that two deployments share keeps them apart by it.
+func EffectKey(c *Call, deployment, name, subject string) string {
+	switch {
+	case subject == "":
 		return digest("call", c.ID, name)
+	case deployment == "":
+		return digest("subject", c.Owner.Tenant, name, subject)
 	}
-	return digest("subject", c.Owner.Tenant, name, subject)
+	return digest("subject of", deployment, c.Owner.Tenant, name, subject)
 }
 
 // A MarkKind is a kind of [Mark].

@@ -32,7 +32,7 @@ func (e EffectBegan) apply(d *decision) error {
 		}
 	}
 	if f == nil {
-		c.Effects = append(c.Effects, Effect{Name: e.Name, Subject: e.Subject, Key: EffectKey(c, e.Name, e.Subject)})
+		c.Effects = append(c.Effects, Effect{Name: e.Name, Subject: e.Subject, Key: EffectKey(c, e.Deployment, e.Name, e.Subject)})
 		f = &c.Effects[len(c.Effects)-1]
 	}
 	if err := d.spend(f, e.Relied); err != nil {
@@ -139,15 +139,21 @@ func (f *Effect) addEvidence(e Evidence) {
 }
 
 // apply resolves a held effect. A call that waited for it goes on; one that
-// has ended keeps its outcome.
+// has ended keeps its outcome. That it happened cannot be taken back: what was
+// done for it would be done again. Its result can be given anew once the call has
+// ended, for the calls that share it.
 func (e EffectResolved) apply(d *decision) error {
 	c := d.c
 	f := c.Effect(e.Name, e.Subject)
 	name := effectName(e.Name, e.Subject)
-	if f == nil || f.State != EffectHeld {
+	anew := f != nil && f.Resolved && f.State == EffectDone && c.State == Ended
+	switch {
+	case f == nil || f.State != EffectHeld && !anew:
 		return &Refusal{Reason: ReasonNotHeld, Key: name}
+	case f.Resolved && !e.Done:
+		return &Refusal{Reason: ReasonDone, Key: name}
 	}
-	f.State, f.Result, f.EndedAt = EffectDone, e.Result, d.now
+	f.State, f.Result, f.EndedAt, f.Resolved = EffectDone, e.Result, d.now, e.Done
 	if !e.Done {
 		d.undo(f)
 	}
@@ -157,6 +163,22 @@ func (e EffectResolved) apply(d *decision) error {
 	if c.State == Held && c.HeldEffect() == nil {
 		d.goOn()
 	}
+	return nil
+}
+
+// apply holds a done effect again, for its result.
+func (e EffectUnfit) apply(d *decision) error {
+	f := d.c.Effect(e.Name, e.Subject)
+	name := effectName(e.Name, e.Subject)
+	if f == nil || f.State != EffectDone || !f.Resolved {
+		return &Refusal{Reason: ReasonWrongState, Key: name}
+	}
+	f.addEvidence(Evidence{At: d.now, By: d.by, Epoch: d.c.Epoch, Result: f.Result, Text: "it happened, but the result that was given for it does not fit: " + e.Text})
+	f.State, f.Result, f.EndedAt = EffectHeld, nil, d.now
+	d.markEffect(f)
+	d.note("effect held", func(a *Entry) {
+		a.Effect, a.Note = name, "it happened, but the result that was given for it does not fit"
+	})
 	return nil
 }
 

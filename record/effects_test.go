@@ -13,7 +13,7 @@ func TestAnEffectIsDoneOnce(t *testing.T) {
 	s := task(t)
 	s.run(charge)
 	s.same("effect", s.effect("charge", ""), EffectStarted)
-	s.same("key", s.call().Effects[0].Key, EffectKey(s.call(), "charge", ""))
+	s.same("key", s.call().Effects[0].Key, EffectKey(s.call(), "staging", "charge", ""))
 	s.run(charged)
 	s.runRefused(ReasonDone, charge)
 	s.died()
@@ -87,6 +87,48 @@ func TestAnEffectOfUnknownEndIsHeld(t *testing.T) {
 	s.runRefused(ReasonDone, refund)
 	s.same("result", string(s.call().Effects[0].Result), "2")
 	s.same("evidence", len(s.call().Effects[0].Evidence), 2)
+}
+
+// What a person said came of an effect, and no run can use, is theirs to say anew:
+// as often as it takes, but never that it did not happen.
+func TestAResultThatDoesNotFitIsHeldAgain(t *testing.T) {
+	resolve := EffectResolved{Name: "refund", Subject: "order 1", Done: true, Result: []byte("2")}
+	unfit := EffectUnfit{Name: "refund", Subject: "order 1", Text: "a number"}
+	s := task(t)
+	s.begin(refund)
+	s.runRefused(ReasonWrongState, unfit) // it has no result
+	s.died()
+	s.must(bob, NoEpoch, resolve)
+	s.refuse(ReasonStaleEpoch, s.runner(), NoEpoch, unfit)
+	s.take()
+	s.run(unfit)
+	s.same("effect", s.effect("refund", "order 1"), EffectHeld)
+	s.same("mark", s.markOf(refund).State, EffectHeld)
+	s.runRefused(ReasonHeld, refund)
+	last := s.call().Effects[0].Evidence
+	s.same("evidence", string(last[len(last)-1].Result)+" "+last[len(last)-1].Text, "2 it happened, but the result that was given for it does not fit: a number")
+	s.run(Finished{Result: []byte("{}")})
+	s.is(Held)
+	s.refuse(ReasonDone, bob, NoEpoch, EffectResolved{Name: "refund", Subject: "order 1"})
+	resolve.Result = []byte(`"3"`)
+	s.must(bob, NoEpoch, resolve)
+	s.is(Ready)
+	s.refuse(ReasonNotHeld, bob, NoEpoch, resolve) // a run will have it
+	s.take()
+	s.runRefused(ReasonDone, refund)
+	s.run(Finished{Result: []byte("{}")})
+	resolve.Result = []byte(`"4"`)
+	s.must(bob, NoEpoch, resolve) // for whoever shares it
+	s.same("mark", string(s.markOf(refund).Result), `"4"`)
+	s.refuse(ReasonDone, bob, NoEpoch, EffectResolved{Name: "refund", Subject: "order 1"})
+	s.ended(Completed, "")
+
+	s = task(t) // what a run has recorded itself is no person's to give
+	s.begin(refund)
+	s.run(EffectEnded{Name: "refund", Subject: "order 1", State: EffectDone, Result: []byte("1")})
+	s.runRefused(ReasonWrongState, unfit)
+	s.run(Finished{Result: []byte("{}")})
+	s.refuse(ReasonNotHeld, bob, NoEpoch, resolve)
 }
 
 func TestARepeatableEffectIsTriedAgain(t *testing.T) {
@@ -287,9 +329,18 @@ func TestEvidenceIsKeptFirstAndLatest(t *testing.T) {
 func TestKeysOfEffects(t *testing.T) {
 	a, b := opening("a", ann).Call, opening("b", bob).Call
 	other := opening("a", eve).Call
-	if EffectKey(a, "e", "") == EffectKey(b, "e", "") || EffectKey(a, "e", "s") != EffectKey(b, "e", "s") ||
-		EffectKey(a, "e", "s") == EffectKey(other, "e", "s") || EffectKey(a, "e", "s") == EffectKey(a, "es", "") {
+	if EffectKey(a, "", "e", "") == EffectKey(b, "", "e", "") || EffectKey(a, "", "e", "s") != EffectKey(b, "", "e", "s") ||
+		EffectKey(a, "", "e", "s") == EffectKey(other, "", "e", "s") || EffectKey(a, "", "e", "s") == EffectKey(a, "", "es", "") ||
+		EffectKey(a, "staging", "e", "s") == EffectKey(a, "production", "e", "s") || EffectKey(a, "staging", "e", "s") == EffectKey(a, "", "e", "s") ||
+		EffectKey(a, "staging", "e", "s") != EffectKey(b, "staging", "e", "s") {
 		t.Error("effects' keys are the same where they should differ, or differ where they should be the same")
+	}
+	// What the far side has been given stays the key of the same effect.
+	if got, want := EffectKey(a, "", "e", "s"), "r-akJgANegb552mWdkE4dmY9ZOp_pzbkIvx8YgFGmNY"; got != want {
+		t.Errorf("the key without a deployment is %s, and was %s", got, want)
+	}
+	if got, want := EffectKey(a, "staging", "e", "s"), "hJ8tDQfNIi2UgFMDY1XGvtWfOU3Skke6aSv8gV5nF4o"; got != want {
+		t.Errorf("the key in a deployment is %s, and was %s", got, want)
 	}
 	if SubjectMark("t", "ab", "c") == SubjectMark("t", "a", "bc") || KeyMark(ann.Principal, "ab", "c") == KeyMark(ann.Principal, "a", "bc") ||
 		KeyMark(ann.Principal, "a", "k") == KeyMark(annElse.Principal, "a", "k") {

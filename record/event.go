@@ -76,6 +76,7 @@ type EffectBegan struct {
 	Repeatable    bool
 	Mark          *Mark      // what the subject's mark says now; nil: nothing
 	Relied        []Reliance // the answers that the run has been given so far
+	Deployment    string     // that the key of a subject is for
 }
 
 // A Reliance is an answer that a run has acted on: a yes, or a no.
@@ -97,6 +98,13 @@ type EffectResolved struct {
 	Name, Subject string
 	Done          bool
 	Result        []byte // JSON, when Done
+}
+
+// EffectUnfit says of a done effect that the run cannot use the result that a
+// person gave for it: a person gives it anew. That it happened stands.
+type EffectUnfit struct {
+	Name, Subject string
+	Text          string // what does not fit
 }
 
 // Observed is what a run that has lost its right reports of its effect.

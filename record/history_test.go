@@ -146,8 +146,9 @@ func (h *history) run(id string) {
 	case "end":
 		events = []Event{h.effectEnd(id)}
 	default:
+		e := draw(h, "effect", effects)
 		events = []Event{draw(h, "event", []Event{
-			Reported{Progress{Done: 1, Total: 2}}, Announced{}, Finished{Result: []byte("{}")}, Finished{ToolError: h.chance("failed", 50)}, Stopped{Why: WhyLeft}, Stopped{Why: WhyHandback}, Paused{}, Paused{Background: true}, Paused{Task: true},
+			EffectUnfit{Name: e.Name, Subject: e.Subject}, EffectUnfit{Name: e.Name, Subject: e.Subject}, Reported{Progress{Done: 1, Total: 2}}, Announced{}, Finished{Result: []byte("{}")}, Finished{ToolError: h.chance("failed", 50)}, Stopped{Why: WhyLeft}, Stopped{Why: WhyHandback}, Paused{}, Paused{Background: true}, Paused{Task: true},
 		})}
 	}
 	if err := h.do(id, who, epoch, events...); err != nil && h.chance("observed", 50) {
@@ -247,7 +248,7 @@ func (h *history) event(id string) Event {
 	e := draw(h, "effect", effects)
 	return draw(h, "event", []Event{
 		Taken{Lease: h.lease()}, Taken{}, Stopped{Why: WhyDied}, Stopped{}, Asked{Question: h.question("k")}, Asked{}, Voided{WireKey: "k"},
-		Paused{}, Announced{}, Responded{WireKey: "k", Action: Accept}, e, h.effectEnd(id), EffectResolved{Name: e.Name, Subject: e.Subject},
+		Paused{}, Announced{}, Responded{WireKey: "k", Action: Accept}, e, h.effectEnd(id), EffectResolved{Name: e.Name, Subject: e.Subject}, EffectUnfit{Name: e.Name, Subject: e.Subject},
 		Observed{Name: e.Name, Subject: e.Subject}, Reported{}, Finished{}, Abandoned{}, CancelAsked{}, TimePassed{}, Refused{Reason: "x"}, opening("x", ann),
 	})
 }

@@ -72,14 +72,16 @@ type Options struct {
 	Committed func(before *record.Call, c record.Change)
 	Log       *slog.Logger
 
-	Node      string        // names this process's place; default: "node"
-	Workers   int           // background runs at once; default 32
-	PerTenant int           // of one tenant; default: half of Workers
-	Lease     time.Duration // default 10 s
-	Heartbeat time.Duration // default 3 s
-	Drain     time.Duration // how long a drain may take; default 30 s
-	Grace     time.Duration // for a handler to return once told to; default 5 s
-	Settle    time.Duration // for a started effect to end past its call's deadline; default 5 min
+	// Deployment is part of the keys of effects with a subject.
+	Deployment string
+	Node       string        // names this process's place; default: "node"
+	Workers    int           // background runs at once; default 32
+	PerTenant  int           // of one tenant; default: half of Workers
+	Lease      time.Duration // default 10 s
+	Heartbeat  time.Duration // default 3 s
+	Drain      time.Duration // how long a drain may take; default 30 s
+	Grace      time.Duration // for a handler to return once told to; default 5 s
+	Settle     time.Duration // for a started effect to end past its call's deadline; default 5 min
 }
 
 // An Engine runs calls. It is safe for concurrent use.

@@ -35,6 +35,16 @@ type Unkept struct{ Err error }
 func (u *Unkept) Error() string { return u.Err.Error() }
 func (u *Unkept) Unwrap() error { return u.Err }
 
+// An Unfit error says that an effect is done, and that the handler cannot use the
+// result on record: it is not done again.
+type Unfit struct {
+	Call string // that recorded it
+	Err  error
+}
+
+func (u *Unfit) Error() string { return "the recorded result does not fit: " + u.Err.Error() }
+func (u *Unfit) Unwrap() error { return u.Err }
+
 // ErrNested: an effect is asked for by the function that does it.
 var ErrNested = errors.New("the effect is asked for within itself")
 
@@ -46,6 +56,9 @@ type Effect struct {
 	// error is why it may not start. It must not use the run.
 	May func() error
 	Do  func(ctx context.Context, key string) ([]byte, error)
+	// Fits reports whether the handler can use a result that was recorded before,
+	// or why not. Nil: any.
+	Fits func(result []byte) error
 }
 
 // Once does the effect, or returns the result that it had. Refusals of the law
@@ -132,7 +145,8 @@ func (r *Run) begin(ctx context.Context, f Effect) (result []byte, done bool, er
 			return nil, false, err
 		}
 		if have := r.Call().Effect(f.Name, f.Subject); have != nil && have.State == record.EffectDone {
-			return have.Result, true, nil
+			result, err := r.had(ctx, f, have)
+			return result, true, err
 		}
 		if err := f.may(); err != nil {
 			return nil, false, err
@@ -143,6 +157,11 @@ func (r *Run) begin(ctx context.Context, f Effect) (result []byte, done bool, er
 		mark, err := r.mark(ctx, f)
 		if err != nil {
 			return nil, false, err
+		}
+		if mark != nil && mark.Call != r.id && mark.State == record.EffectDone && mark.Owner == r.Call().Owner {
+			if err := f.fits(mark.Result); err != nil { // before it is this call's too
+				return nil, false, &Unfit{Call: mark.Call, Err: err}
+			}
 		}
 		err = r.commitStart(ctx, f, mark)
 		if errors.Is(err, store.ErrConflict) {
@@ -156,6 +175,32 @@ func (r *Run) begin(ctx context.Context, f Effect) (result []byte, done bool, er
 		}
 		return nil, false, nil
 	}
+}
+
+// had is the result of an effect that is done. One that a person gave, and that
+// the handler cannot use, is theirs to give anew: the effect is held again.
+func (r *Run) had(ctx context.Context, f Effect, have *record.Effect) ([]byte, error) {
+	unfit := f.fits(have.Result)
+	switch {
+	case unfit == nil:
+		return have.Result, nil
+	case !have.Resolved:
+		return nil, &Unfit{Call: r.id, Err: unfit}
+	}
+	err := r.commit(ctx, func(*record.Call, time.Time) []record.Event {
+		return []record.Event{record.EffectUnfit{Name: f.Name, Subject: f.Subject, Text: unfit.Error()}}
+	})
+	if err == nil {
+		err = &record.Refusal{Reason: record.ReasonHeld, Key: f.Name}
+	}
+	return nil, err
+}
+
+func (f Effect) fits(result []byte) error {
+	if f.Fits == nil {
+		return nil
+	}
+	return f.Fits(result)
 }
 
 func (f Effect) may() error {
@@ -197,7 +242,7 @@ func (r *Run) commitStart(ctx context.Context, f Effect, mark *record.Mark) erro
 			events = r.announcing(c)
 		}
 		return append(events, record.EffectBegan{
-			Name: f.Name, Subject: f.Subject, Repeatable: f.Repeatable, Mark: mark, Relied: relied,
+			Name: f.Name, Subject: f.Subject, Repeatable: f.Repeatable, Mark: mark, Relied: relied, Deployment: r.e.Deployment,
 		})
 	})
 	if err == nil {

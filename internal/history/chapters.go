@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -14,7 +15,7 @@ import (
 var Chapters = []Chapter{
 	{"rounds", "refund", rounds}, {"changed facts", "refund", changed}, {"noes", "wipe", noes}, {"too late", "wipe", tooLate},
 	{"a task", "job", aTask}, {"stopped", "job", stopped}, {"stopped while it runs", "long", stoppedRunning},
-	{"held", "wipe", held}, {"not done", "wipe", notDone}, {"handed back", "long", handedBack}, {"left", "shy", left}, {"died", "long", died},
+	{"held", "wipe", held}, {"unfit", "wipe", unfit}, {"not done", "wipe", notDone}, {"handed back", "long", handedBack}, {"left", "shy", left}, {"died", "long", died},
 	{"evidence", "job", evidence}, {"promoted", "late", promoted}, {"asked first", "firm", askedFirst}, {"past its deadline", "brief", pastDeadline},
 	{"abandoned", "job", abandoned}, {"run too often", "first", runTooOften}, {"crash loop", "long", crashLoop},
 	{"purged", "job", purged}, {"a board", "board", board}, {"read-only", "look", readOnly},
@@ -131,6 +132,17 @@ func held(w *World) {
 		w.call("ann", "wipe", order).answer(accept).ends("completed")
 		w.did(order, 1)
 	}
+}
+
+// unfit: a person says what no handler can use, to a process that cannot know it.
+func unfit(w *World) {
+	w.far.expect("u1", lostAck)
+	r := w.call("ann", "wipe", "u1").answer(accept)
+	w.restart()
+	time.Sleep(time.Second) // until it runs
+	w.resolveAs(r.id(), json.RawMessage("7"))
+	r.ends("completed")
+	w.did("u1", 1)
 }
 
 func notDone(w *World) {
