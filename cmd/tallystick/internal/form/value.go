@@ -328,3 +328,13 @@ func (f *Field) Wants() string {
 	}
 	return f.Hint()
 }
+
+// Given reports whether content has a value for the field.
+func (f *Field) Given(content jsontext.Value) bool {
+	given, err := members(content)
+	return err == nil && slices.ContainsFunc(given, func(m member) bool { return m.name == f.Name })
+}
+
+// Text is the value of the choice without quotation marks. It is the server's,
+// and not escaped.
+func (c Choice) Text() string { return unquoted(c.Value) }

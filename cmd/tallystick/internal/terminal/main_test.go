@@ -1,0 +1,77 @@
+package terminal
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"testing"
+	"time"
+
+	"github.com/tallystick/tallystick/client"
+)
+
+// asks is the variable that makes the test binary a program that asks: it has
+// the questions, as JSON. The program ends a question when it gets SIGUSR1.
+const asks = "TALLYSTICK_TERMINAL_ASKS"
+
+func TestMain(m *testing.M) {
+	if questions := os.Getenv(asks); questions != "" {
+		os.Exit(program([]byte(questions)))
+	}
+	os.Exit(m.Run())
+}
+
+func program(raw []byte) int {
+	var questions []client.Question
+	if err := json.Unmarshal(raw, &questions); err != nil {
+		fmt.Println(err)
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), goneSignal)
+	defer stop()
+	screen := NewScreen(os.Stderr)
+	asker := New(Options{
+		Screen:    screen,
+		In:        os.Stdin,
+		Where:     func(string) string { return "https://desk.example:8443/mcp" },
+		Open:      func(address string) error { fmt.Println("OPEN", address); return nil },
+		Interrupt: func() { screen.Say("CANCEL") },
+	})
+	ended := make(chan struct{})
+	results := make(chan string)
+	go func() { // the call's progress, which forms hide
+		defer close(ended)
+		for {
+			select {
+			case <-time.After(20 * time.Millisecond):
+				screen.Show(client.Status{ID: "call-1", State: client.InputRequired, Message: "waiting for you"}, time.Now())
+			case <-ctx.Done():
+				return
+			case results <- "":
+				return
+			}
+		}
+	}()
+	for _, q := range questions {
+		a, err := asker.Answer(ctx, q)
+		switch {
+		case errors.Is(err, client.ErrNoAnswer):
+			screen.Say("RESULT none")
+		case err != nil:
+			screen.Say("RESULT %v", err)
+		default:
+			screen.Say("RESULT %s %s", a.Action, a.Content)
+		}
+	}
+	select {
+	case <-results:
+	case <-ctx.Done():
+	}
+	<-ended
+	screen.Clear()
+	screen.Say("END")
+	return 0
+}

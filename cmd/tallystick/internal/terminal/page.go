@@ -1,0 +1,92 @@
+package terminal
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	tea "charm.land/bubbletea/v2"
+	"charm.land/huh/v2"
+)
+
+// An ending is how a page was left.
+type ending int
+
+const (
+	open        ending = iota
+	done               // filled in
+	left               // Esc
+	interrupted        // Ctrl-C
+	gone               // its context ended: nobody needs it any more
+)
+
+// A page is a form on the screen until it is left. It leaves nothing behind:
+// what is worth keeping is printed by whoever shows it.
+type page struct {
+	form *huh.Form
+	end  ending
+}
+
+func newPage(fields ...huh.Field) *page {
+	keys := huh.NewDefaultKeyMap()
+	keys.Quit.SetEnabled(false) // the page tells Esc from Ctrl-C
+	keys.Select.Filter.SetEnabled(false)
+	keys.Input.AcceptSuggestion.SetEnabled(false)
+	form := huh.NewForm(huh.NewGroup(fields...)).
+		WithAccessible(false). // huh's line mode takes the end of the input for an answer
+		WithTheme(huh.ThemeFunc(huh.ThemeBase16)).
+		WithKeyMap(keys)
+	form.SubmitCmd = tea.Quit
+	return &page{form: form}
+}
+
+// goneMsg takes the page away.
+type goneMsg struct{}
+
+// Init implements [tea.Model].
+func (p *page) Init() tea.Cmd { return p.form.Init() }
+
+// Update implements [tea.Model].
+func (p *page) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case goneMsg:
+		p.end = gone
+		return p, tea.Quit
+	case tea.KeyPressMsg:
+		switch msg.String() {
+		case "esc":
+			p.end = left
+			return p, tea.Quit
+		case "ctrl+c":
+			p.end = interrupted
+			return p, tea.Quit
+		}
+	}
+	_, cmd := p.form.Update(msg)
+	if p.form.State == huh.StateCompleted {
+		p.end = done
+	}
+	return p, cmd
+}
+
+// View implements [tea.Model].
+func (p *page) View() tea.View {
+	if p.end != open {
+		return tea.NewView("")
+	}
+	return tea.NewView(p.form.View())
+}
+
+// show runs a page until it is left or ctx ends.
+func show(ctx context.Context, p *page, in io.Reader, out io.Writer) error {
+	program := tea.NewProgram(p, tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler())
+	stop := context.AfterFunc(ctx, func() { program.Send(goneMsg{}) })
+	defer stop()
+	if _, err := program.Run(); err != nil {
+		return fmt.Errorf("the form on the terminal: %w", err)
+	}
+	if p.end == open {
+		return fmt.Errorf("the form on the terminal ended by itself")
+	}
+	return nil
+}
