@@ -227,11 +227,8 @@ func (c *Client) Attach(ctx context.Context, id string) (*Handle, error) {
 // out. With an error, the handles are those that could be attached.
 func (c *Client) Resume(ctx context.Context) ([]*Handle, error) {
 	all, err := c.opts.Memory.List(ctx)
-	if err != nil {
-		return nil, err
-	}
 	var handles []*Handle
-	var failed []error
+	failed := []error{err} // those that can be read are not to suffer from the others
 	for _, s := range all {
 		if s.Server != c.opts.Server || s.Seen {
 			continue
@@ -290,7 +287,7 @@ func (c *Client) drive(k kept) (*Handle, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		c.opts.Memory.release(k.e.ID)
+		c.opts.Memory.release(k)
 		return nil, &Error{ID: k.e.ID, Kind: ErrClosed}
 	}
 	if d := c.drives[k.e.ID]; d != nil { // attached twice at once

@@ -49,7 +49,7 @@ type drive struct {
 func newDrive(c *Client, k kept) *drive {
 	d := &drive{
 		c: c, id: k.e.ID, k: k, done: make(chan struct{}), changed: make(chan struct{}, 1),
-		can: c.capabilities(k.e.Name), asking: map[string]context.CancelFunc{}, failed: map[string]error{}, poke: c.opts.Memory.pokes(k.e.ID),
+		can: c.capabilities(k.e.Name), asking: map[string]context.CancelFunc{}, failed: map[string]error{}, poke: k.pokes(),
 	}
 	d.can.tasks = k.e.Method == methodTool
 	d.ctx, d.stop = context.WithCancel(c.ctx)
@@ -113,9 +113,17 @@ func (d *drive) update(ctx context.Context, f func(*entry) error) error {
 	return err
 }
 
-// refresh reads what another process may have changed.
+// refresh reads what another process may have changed. Errors: errLost,
+// ErrNotFound if that has forgotten the call.
 func (d *drive) refresh() error {
-	return d.update(d.ctx, func(*entry) error { return nil })
+	d.mu.Lock()
+	k, err := d.c.opts.Memory.reload(d.ctx, d.k)
+	d.k = k
+	d.mu.Unlock()
+	if err == nil {
+		d.tell()
+	}
+	return err
 }
 
 func (d *drive) tell() {
@@ -134,16 +142,15 @@ func (d *drive) run() {
 	}
 	d.stop()
 	d.mu.Lock()
-	e := d.k.e
+	k := d.k
+	e := k.e
 	if e.ended() {
 		d.result, d.err = e.result()
 	} else {
 		d.err = d.explain(e, err)
 	}
 	d.mu.Unlock()
-	if !errors.Is(err, errLost) {
-		d.c.opts.Memory.release(d.id)
-	}
+	d.c.opts.Memory.release(k)
 	d.c.gone(d)
 	d.tell()
 	close(d.done)
@@ -153,11 +160,11 @@ func (d *drive) run() {
 func (d *drive) explain(e *entry, err error) error {
 	var known *Error
 	switch {
+	case errors.Is(err, errLost):
+		return &Error{ID: d.id, Kind: ErrBusy, Err: err}
 	case errors.As(err, &known):
 		known.ID = d.id
 		return known
-	case errors.Is(err, errLost):
-		return &Error{ID: d.id, Kind: ErrBusy, Err: err}
 	case d.ctx.Err() != nil:
 		return &Error{ID: d.id, Kind: ErrDetached, Reason: "the call is on disk; attach to it to go on", Err: d.ctx.Err()}
 	}
@@ -252,8 +259,13 @@ func (d *drive) attempt() (*link, json.RawMessage, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if e := d.entry(); e.Stage == stageSent && !d.mayResend(l.keys, e) {
-		return nil, nil, &linkError{kind: lost, err: errors.New("its server does not say that it would know the request again")}
+	if d.entry().Stage == stageSent {
+		if err := d.refresh(); err != nil { // not after another process has taken it over
+			return nil, nil, err
+		}
+		if !d.mayResend(l.keys, d.entry()) {
+			return nil, nil, &linkError{kind: lost, err: errors.New("its server does not say that it would know the request again")}
+		}
 	}
 	if d.entry().Stage == stageReady {
 		if err := d.update(d.ctx, func(e *entry) error {
@@ -386,6 +398,8 @@ func (d *drive) fell(err error, maybe bool, attempt int, began time.Time) (time.
 	var said *serverError
 	var broke *linkError
 	switch {
+	case errors.Is(err, errLost):
+		return 0, errLost
 	case errors.As(err, &said):
 		return 0, d.refusedBy(said)
 	case errors.Is(err, ErrInvalidResponse):
@@ -394,7 +408,7 @@ func (d *drive) fell(err error, maybe bool, attempt int, began time.Time) (time.
 		return 0, err
 	}
 	if !maybe && d.entry().Stage == stageSent {
-		if err := d.update(d.ctx, func(e *entry) error { e.Stage = stageReady; return nil }); err != nil {
+		if err := d.update(context.WithoutCancel(d.ctx), func(e *entry) error { e.Stage = stageReady; return nil }); err != nil {
 			return 0, err
 		}
 	}

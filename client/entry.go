@@ -56,7 +56,7 @@ type entry struct {
 	CancelAsked bool
 
 	Outcome *outcome
-	Seen    bool
+	Forget  time.Time // when this may be forgotten; set once a caller has had the outcome
 }
 
 // A question is one that the server has asked.
@@ -123,6 +123,15 @@ func (e *entry) clone() *entry {
 func (e *entry) end(o outcome) {
 	o.At = time.Now()
 	e.Stage, e.Outcome, e.State = stageEnded, &o, nil
+}
+
+// askCancel is what Cancel changes.
+func (e *entry) askCancel() error {
+	if e.ended() || e.CancelAsked {
+		return errUnchanged
+	}
+	e.CancelAsked = true
+	return nil
 }
 
 // question returns the newest question with this key, or nil.
@@ -201,7 +210,7 @@ func (e *entry) expires() time.Time {
 func (e *entry) status() Status {
 	s := Status{
 		ID: e.ID, Server: e.Server, Method: e.Method, Name: e.Name, Arguments: e.Arguments,
-		State: Working, Rounds: e.Round, Created: e.Created, Updated: e.Updated, Expires: e.expires(), Seen: e.Seen,
+		State: Working, Rounds: e.Round, Created: e.Created, Updated: e.Updated, Expires: e.expires(), Seen: !e.Forget.IsZero(),
 	}
 	if e.Task != nil {
 		s.Task, s.Message = e.Task.ID, e.Task.Message

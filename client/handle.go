@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // A Handle is a call that this process drives, or has driven to its end. It is
@@ -62,12 +63,7 @@ func (h *Handle) Detach() {
 //
 // Cancel returns when that is on disk; [Handle.Wait] tells the end.
 func (h *Handle) Cancel(ctx context.Context) error {
-	return h.d.change(ctx, func(e *entry) error {
-		if !e.ended() {
-			e.CancelAsked = true
-		}
-		return nil
-	})
+	return h.d.change(ctx, (*entry).askCancel)
 }
 
 // Answer answers an open question by its key, whoever else was asked. The
@@ -90,11 +86,11 @@ func (h *Handle) Again(ctx context.Context) (*Handle, error) {
 		if e.Outcome == nil || e.Outcome.State != Unknown {
 			return &Error{ID: e.ID, Kind: ErrInvalidResponse, Reason: "its outcome is not unknown"}
 		}
-		e.Stage, e.Outcome, e.CancelAsked, e.Seen = stageReady, nil, false, false
+		e.Stage, e.Outcome, e.CancelAsked, e.Forget = stageReady, nil, false, time.Time{}
 		return nil
 	})
 	if err != nil {
-		c.opts.Memory.release(h.d.id)
+		c.opts.Memory.release(k)
 		return nil, err
 	}
 	return c.drive(k)

@@ -34,6 +34,8 @@ type MemoryOptions struct {
 	Path string
 	Keys tink.AEAD
 	Log  *slog.Logger // default: discards
+
+	writes func(statement string, done bool) // of tests: called before and after each write
 }
 
 // A Memory is what clients know of their calls, in one SQLite file that is
@@ -49,6 +51,7 @@ type Memory struct {
 	me   string // this memory as a driver: host/process/random
 
 	statements map[string]*sql.Stmt
+	writes     func(statement string, done bool) // nil but in tests
 
 	stop context.CancelFunc
 	done chan struct{}
@@ -65,12 +68,16 @@ type holding struct {
 	poke    chan struct{} // capacity 1: somebody else has changed the entry
 }
 
+// errUnchanged, from a function that changes an entry: there is nothing to.
+var errUnchanged = errors.New("nothing to change")
+
 // kept is an entry as it is on disk.
 type kept struct {
 	e       *entry
 	version int64
 	driver  string
 	until   time.Time
+	h       *holding // by which this memory drives it; nil if it does not
 }
 
 // errLost: the call is another process's by now.
@@ -144,10 +151,7 @@ func (m *Memory) Result(ctx context.Context, id string) (*Result, error) {
 // Cancel is [Handle.Cancel] for a call that this process does not drive: who
 // drives it, or will, is told.
 func (m *Memory) Cancel(ctx context.Context, id string) error {
-	return m.change(ctx, id, func(e *entry) error {
-		e.CancelAsked = e.CancelAsked || !e.ended()
-		return nil
-	})
+	return m.change(ctx, id, (*entry).askCancel)
 }
 
 // Answer is [Handle.Answer] for a call that this process does not drive.
@@ -164,7 +168,7 @@ func (m *Memory) Forget(ctx context.Context, id string) error {
 	if err == nil && m.alive(k) {
 		return &Error{ID: id, Kind: ErrBusy, Reason: "cancel it, or end the process that drives it, first"}
 	}
-	if _, err := m.statements["forget"].ExecContext(ctx, id); err != nil {
+	if _, err := m.exec(ctx, "forget", id); err != nil {
 		return m.failed("forgetting a call", err)
 	}
 	return nil
@@ -237,12 +241,10 @@ func (m *Memory) insert(ctx context.Context, e *entry) (kept, error) {
 		return kept{}, err
 	}
 	until := time.Now().Add(lease)
-	if _, err := m.statements["insert"].ExecContext(ctx, e.ID, m.me, until.UnixMilli(), sealed); err != nil {
+	if _, err := m.exec(ctx, "insert", e.ID, m.me, until.UnixMilli(), sealed); err != nil {
 		return kept{}, m.failed("keeping a call", err)
 	}
-	k := kept{e: e, version: 1, driver: m.me, until: until}
-	m.hold(k)
-	return k, nil
+	return m.hold(kept{e: e, version: 1, driver: m.me, until: until}), nil
 }
 
 // update is the driver's way to change an entry: f is called with a copy, once
@@ -250,8 +252,16 @@ func (m *Memory) insert(ctx context.Context, e *entry) (kept, error) {
 // result is on disk. errLost: the call is no longer this memory's.
 func (m *Memory) update(ctx context.Context, k kept, f func(*entry) error) (kept, error) {
 	for {
+		m.mu.Lock()
+		holds := k.h != nil && m.held[k.e.ID] == k.h
+		m.mu.Unlock()
+		if !holds { // let go of, and maybe held anew: that is another's to change
+			return k, errLost
+		}
 		next := k.e.clone()
-		if err := f(next); err != nil {
+		if err := f(next); errors.Is(err, errUnchanged) {
+			return k, nil
+		} else if err != nil {
 			return k, err
 		}
 		done, err := m.write(ctx, next, k.version, true)
@@ -259,20 +269,33 @@ func (m *Memory) update(ctx context.Context, k kept, f func(*entry) error) (kept
 			return k, err
 		}
 		if done {
+			k.e, k.version = next, k.version+1
 			m.mu.Lock()
-			if h := m.held[next.ID]; h != nil {
-				h.version = k.version + 1
-			}
+			k.h.version = k.version
 			m.mu.Unlock()
-			return kept{e: next, version: k.version + 1, driver: k.driver, until: k.until}, nil
+			return k, nil
 		}
-		if k, err = m.load(ctx, k.e.ID); err != nil {
+		if k, err = m.reload(ctx, k); err != nil {
 			return k, err
 		}
-		if k.driver != m.me {
-			return k, errLost
-		}
 	}
+}
+
+// reload reads what this memory drives as it is now. Errors: errLost,
+// ErrNotFound.
+func (m *Memory) reload(ctx context.Context, k kept) (kept, error) {
+	now, err := m.load(ctx, k.e.ID)
+	if err != nil {
+		return k, err
+	}
+	now.h = k.h
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now.driver != m.me || m.held[k.e.ID] != k.h {
+		return k, errLost
+	}
+	k.h.version = now.version
+	return now, nil
 }
 
 // change is everybody else's: whoever drives the call is told.
@@ -283,7 +306,9 @@ func (m *Memory) change(ctx context.Context, id string, f func(*entry) error) er
 			return err
 		}
 		next := k.e.clone()
-		if err := f(next); err != nil {
+		if err := f(next); errors.Is(err, errUnchanged) {
+			return nil
+		} else if err != nil {
 			return err
 		}
 		done, err := m.write(ctx, next, k.version, false)
@@ -301,17 +326,32 @@ func (m *Memory) change(ctx context.Context, id string, f func(*entry) error) er
 	}
 }
 
+// exec runs a statement that writes.
+func (m *Memory) exec(ctx context.Context, statement string, args ...any) (sql.Result, error) {
+	if m.writes != nil {
+		m.writes(statement, false)
+		defer m.writes(statement, true)
+	}
+	return m.statements[statement].ExecContext(ctx, args...)
+}
+
 func (m *Memory) write(ctx context.Context, e *entry, version int64, driving bool) (bool, error) {
-	e.Updated = time.Now()
+	if e.Updated = time.Now(); e.ended() {
+		e.Updated = e.Outcome.At
+	}
 	sealed, err := m.seal(e, version+1)
 	if err != nil {
 		return false, err
 	}
+	var forget any
+	if !e.Forget.IsZero() {
+		forget = e.Forget.UnixMilli()
+	}
 	var res sql.Result
 	if driving {
-		res, err = m.statements["update"].ExecContext(ctx, sealed, nil, e.ID, version, m.me)
+		res, err = m.exec(ctx, "update", sealed, forget, e.ID, version, m.me)
 	} else {
-		res, err = m.statements["change"].ExecContext(ctx, sealed, nil, e.ID, version)
+		res, err = m.exec(ctx, "change", sealed, forget, e.ID, version)
 	}
 	if err != nil {
 		return false, m.failed("keeping a call", err)
@@ -335,7 +375,7 @@ func (m *Memory) claim(ctx context.Context, id string) (kept, error) {
 			return kept{}, &Error{ID: id, Kind: ErrBusy, Reason: "it is driven by " + m.statusOf(k).Driver}
 		}
 		until := time.Now().Add(lease)
-		res, err := m.statements["claim"].ExecContext(ctx, m.me, until.UnixMilli(), id, k.driver, k.until.UnixMilli())
+		res, err := m.exec(ctx, "claim", m.me, until.UnixMilli(), id, k.version, k.driver, k.until.UnixMilli())
 		if err != nil {
 			return kept{}, m.failed("claiming a call", err)
 		}
@@ -345,25 +385,24 @@ func (m *Memory) claim(ctx context.Context, id string) (kept, error) {
 			continue
 		}
 		k.driver, k.until = m.me, until
-		m.hold(k)
-		return k, nil
+		return m.hold(k), nil
 	}
 }
 
-func (m *Memory) hold(k kept) {
+func (m *Memory) hold(k kept) kept {
+	k.h = &holding{version: k.version, poke: make(chan struct{}, 1)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.held[k.e.ID] = &holding{version: k.version, poke: make(chan struct{}, 1)}
+	m.held[k.e.ID] = k.h
+	return k
 }
 
-// pokes returns the channel that tells a driver of others' changes.
-func (m *Memory) pokes(id string) <-chan struct{} {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if h := m.held[id]; h != nil {
-		return h.poke
+// pokes is the channel that tells a driver of others' changes.
+func (k *kept) pokes() <-chan struct{} {
+	if k.h == nil {
+		return nil
 	}
-	return nil
+	return k.h.poke
 }
 
 func (h *holding) tell() {
@@ -375,13 +414,17 @@ func (h *holding) tell() {
 
 // release lets another process drive the call. That it may fail is no harm:
 // the lease ends by itself.
-func (m *Memory) release(id string) {
+func (m *Memory) release(k kept) {
+	if k.h == nil { // it has ended, and is not driven
+		return
+	}
+	id := k.e.ID
 	m.mu.Lock()
 	delete(m.held, id)
 	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), lease)
 	defer cancel()
-	if _, err := m.statements["release"].ExecContext(ctx, id, m.me); err != nil {
+	if _, err := m.exec(ctx, "release", id, m.me); err != nil {
 		m.log.Warn("a call could not be released; its lease ends by itself", "call", id, "err", err)
 	}
 }

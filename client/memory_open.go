@@ -5,15 +5,18 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/url"
 	"os"
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,7 +35,7 @@ func OpenMemory(ctx context.Context, opts MemoryOptions) (*Memory, error) {
 		return nil, errors.New("client: MemoryOptions.Path is missing")
 	}
 	m := &Memory{
-		aead: opts.Keys, log: opts.Log, me: fmt.Sprintf("%s/%d/%s", hostname(), os.Getpid(), rand.Text()),
+		aead: opts.Keys, log: opts.Log, writes: opts.writes, me: fmt.Sprintf("%s/%d/%s", hostname(), os.Getpid(), rand.Text()),
 		held: map[string]*holding{}, seen: map[string]time.Time{}, done: make(chan struct{}),
 	}
 	if m.log == nil {
@@ -201,7 +204,7 @@ func (m *Memory) tend(ctx context.Context) {
 		m.markSeen(ctx)
 		if now.Sub(purged) >= purgeEach {
 			purged = now
-			if _, err := m.statements["purge"].ExecContext(ctx, now.UnixMilli()); err != nil {
+			if _, err := m.exec(ctx, "purge", now.UnixMilli()); err != nil {
 				m.log.Warn("calls that are over could not be forgotten", "err", err)
 			}
 		}
@@ -212,12 +215,16 @@ func (m *Memory) tend(ctx context.Context) {
 // renew moves the leases of all that is held on.
 func (m *Memory) renew(ctx context.Context, now time.Time) {
 	m.mu.Lock()
-	holding := len(m.held)
+	ids := slices.Collect(maps.Keys(m.held))
 	m.mu.Unlock()
-	if holding == 0 {
+	if len(ids) == 0 {
 		return
 	}
-	if _, err := m.statements["renew"].ExecContext(ctx, now.Add(lease).UnixMilli(), m.me); err != nil {
+	held, err := json.Marshal(ids)
+	if err == nil {
+		_, err = m.exec(ctx, "renew", now.Add(lease).UnixMilli(), m.me, string(held))
+	}
+	if err != nil {
 		m.log.Warn("leases could not be moved on", "err", err)
 	}
 }
@@ -263,23 +270,19 @@ func (m *Memory) markSeen(ctx context.Context) {
 	m.seen = map[string]time.Time{}
 	m.mu.Unlock()
 	for id, forget := range seen {
-		if err := m.noteSeen(ctx, id, forget); err != nil && !errors.Is(err, ErrNotFound) {
-			m.log.Warn("that an outcome was had could not be kept", "call", id, "err", err)
+		err := m.change(ctx, id, func(e *entry) error {
+			if !e.ended() || !e.Forget.IsZero() {
+				return errUnchanged
+			}
+			e.Forget = forget
+			return nil
+		})
+		if err == nil || errors.Is(err, ErrNotFound) {
+			continue
 		}
+		m.log.Warn("that an outcome was had could not be kept yet", "call", id, "err", err)
+		m.mu.Lock()
+		m.seen[id] = forget
+		m.mu.Unlock()
 	}
-}
-
-func (m *Memory) noteSeen(ctx context.Context, id string, forget time.Time) error {
-	k, err := m.load(ctx, id)
-	if err != nil || k.e.Seen || !k.e.ended() {
-		return err
-	}
-	e := k.e.clone()
-	e.Seen = true
-	sealed, err := m.seal(e, k.version+1)
-	if err != nil {
-		return err
-	}
-	_, err = m.statements["change"].ExecContext(ctx, sealed, forget.UnixMilli(), id, k.version)
-	return err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -95,12 +96,19 @@ func (d *drive) unreachable(err error) error {
 }
 
 // firstPoll keeps the first interval too. A task that this process has not
-// seen begin is asked for at once.
+// seen begin is asked for at once, and one of which it is not known whether the
+// answers have arrived.
 func (d *drive) firstPoll(e *entry) time.Time {
-	if first := e.Task.Since.Add(interval(e.Task)); first.After(time.Now()) {
+	if first := e.Task.Since.Add(interval(e.Task)); first.After(time.Now()) && !e.unsure() {
 		return first
 	}
 	return time.Now()
+}
+
+// unsure reports whether answers may have reached the server or not, which only
+// a poll tells.
+func (e *entry) unsure() bool {
+	return slices.ContainsFunc(e.Questions, func(q question) bool { return q.Response != nil && q.Tried && !q.Acked && !q.Gone })
 }
 
 // interval is the server's, with up to a tenth more so that many tasks are not
@@ -155,6 +163,10 @@ func (d *drive) attend(v *vigil) error {
 			return err
 		}
 	}
+	if d.entry().CancelAsked { // nobody is asked for it any more
+		d.withdraw()
+		return nil
+	}
 	if err := d.putQuestions(); err != nil {
 		// Nobody is at what it asks: what it has been answered is sent all the
 		// same.
@@ -172,7 +184,7 @@ func (v *vigil) reckon(e *entry) {
 	now := time.Now()
 	if heard := v.w.listened(); heard != v.heard {
 		v.heard = heard
-		if v.next = now.Add(interval(e.Task)); heard {
+		if v.next = now.Add(interval(e.Task)); heard && !e.unsure() {
 			v.next = now.Add(max(listenedPoll, interval(e.Task)))
 		}
 	}
