@@ -73,11 +73,17 @@ func readReply(contentType string, body []byte) (reply, error) {
 	if err := json.Unmarshal(body, &message); err != nil {
 		return reply{}, fmt.Errorf("the response is no JSON: %s", safetext.Short(string(body), 100))
 	}
-	r := reply{Error: message.Error, raw: message.Result}
-	if len(message.Result) > 0 {
-		if err := json.Unmarshal(message.Result, &r.Result); err != nil {
-			return r, fmt.Errorf("reading the result: %w", err)
-		}
+	if len(message.Result) == 0 {
+		return reply{Error: message.Error}, nil
+	}
+	return replyOf(message.Result)
+}
+
+// replyOf reads a result.
+func replyOf(raw json.RawMessage) (reply, error) {
+	r := reply{raw: raw}
+	if err := json.Unmarshal(raw, &r.Result); err != nil {
+		return r, fmt.Errorf("reading the result: %w", err)
 	}
 	return r, nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tallystick/tallystick/client"
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/desk"
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/safetext"
 )
@@ -17,21 +18,51 @@ type exportArgs struct {
 	Month string `json:"month"`
 }
 
-func status(want string) func(reply) bool {
-	return func(r reply) bool { return r.Result.Status == want }
+// A job is a call that has become a task. Its caller's client follows it.
+type job struct {
+	*client.Handle
+	id string // of the task
 }
 
 // job calls a tool that answers with a task.
-func (t *tour) job(ctx context.Context, c *client, tool string, args any) (string, error) {
-	r, err := c.tool(ctx, tool, args, "", nil)
+func (t *tour) job(ctx context.Context, c *caller, tool string, args any) (job, error) {
+	h, err := c.driver.Start(ctx, tool, args)
 	if err != nil {
-		return "", err
+		return job{}, err
 	}
-	t.check(r.Result.ResultType == "task" && r.Result.TaskID != "", "a task, at once; it runs in the background")
-	if r.Result.TaskID == "" {
-		return "", errors.New("the call was not answered with a task")
+	j := job{Handle: h}
+	err = t.until(ctx, func() bool { j.id = h.Status().Task; return j.id != "" || ended(h) })
+	if err == nil && j.id == "" {
+		_, err = h.Wait(ctx)
+		err = errors.Join(errors.New("the call was not answered with a task"), err)
 	}
-	return r.Result.TaskID, nil
+	t.check(j.id != "", "a task, at once; it runs in the background")
+	return j, err
+}
+
+func ended(h *client.Handle) bool {
+	select {
+	case <-h.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// end waits for the end of a job, and shows how the client learns of it.
+func (t *tour) end(ctx context.Context, j job) (reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	r, err := j.Wait(ctx)
+	if err != nil {
+		t.received(safetext.Line(string(j.Status().State)))
+		return reply{}, err
+	}
+	out, err := replyOf(r.Raw)
+	if err == nil {
+		t.received(string(j.Status().State) + " " + out.String())
+	}
+	return out, err
 }
 
 // crash kills the server process, and starts another at the same place.
@@ -40,8 +71,8 @@ func (t *tour) crash(ctx context.Context) error {
 	if err := t.server.kill(); err != nil {
 		return err
 	}
-	for _, c := range []*client{t.ann, t.bob, t.fay, t.oz} {
-		c.close() // connections to the dead
+	for _, c := range []*caller{t.ann, t.bob, t.fay, t.oz} {
+		c.hangUp() // connections to the dead
 	}
 	t.say("%s", t.style(bold, fmt.Sprintf("⚡ the server is killed with SIGKILL (process %d)", pid)))
 	if _, err := t.oz.desk(ctx, http.MethodGet, "/waiting", nil, nil); err == nil {
@@ -59,29 +90,21 @@ func (t *tour) killedJob(ctx context.Context) error {
 	t.begin("A long job, and its server killed in the middle",
 		"A task runs without its client. Each part it writes is an effect of its own: after the crash\n"+
 			"the handler runs again from the top, passes what is done, and goes on at what is not.")
-	id, err := t.job(ctx, t.ann, "export", exportArgs{"2026-07"})
+	j, err := t.job(ctx, t.ann, "export", exportArgs{"2026-07"})
 	if err != nil {
 		return err
 	}
-	underWay := func(r reply) bool { // in part 3, or past it on a slow machine
-		at := r.Result.StatusMessage
-		return r.Result.Status != "working" || strings.HasPrefix(at, "part ") && at > "part 3"
-	}
-	if _, err := t.until(ctx, t.ann, id, underWay); err != nil {
-		return err
-	}
-	if err := t.untilLedger(ctx, desk.KindPart, id, 3); err != nil {
+	if err := t.untilLedger(ctx, desk.KindPart, j.id, 3); err != nil {
 		return err
 	}
 	if err := t.crash(ctx); err != nil {
 		return err
 	}
-	r, err := t.until(ctx, t.ann, id, status("completed"))
-	if err != nil {
+	if _, err := t.end(ctx, j); err != nil {
 		return err
 	}
-	t.check(r.Result.Status == "completed" && len(r.Result.Final) > 0, "the job is finished, by another process")
-	got, err := t.shop.Tally(ctx, desk.KindPart, id)
+	t.check(j.Status().State == client.Completed, "the job is finished, by another process; the client has gone on watching by itself")
+	got, err := t.shop.Tally(ctx, desk.KindPart, j.id)
 	if err != nil {
 		return err
 	}
@@ -96,29 +119,28 @@ func (t *tour) killedJob(ctx context.Context) error {
 func (t *tour) cancelledJob(ctx context.Context) error {
 	t.begin("A job cancelled",
 		"A cancel stops the work between two effects, never in the middle of one. Terminal is final.")
-	id, err := t.job(ctx, t.ann, "export", exportArgs{"2026-06"})
+	j, err := t.job(ctx, t.ann, "export", exportArgs{"2026-06"})
 	if err != nil {
 		return err
 	}
-	if err := t.untilLedger(ctx, desk.KindPart, id, 2); err != nil {
+	if err := t.untilLedger(ctx, desk.KindPart, j.id, 2); err != nil {
 		return err
 	}
-	if _, err := t.ann.task(ctx, "tasks/cancel", id); err != nil {
+	if err := j.Cancel(ctx); err != nil {
 		return err
 	}
-	r, err := t.until(ctx, t.ann, id, func(r reply) bool { return r.Result.Status != "working" })
-	if err != nil {
-		return err
+	if _, err := t.end(ctx, j); !errors.Is(err, client.ErrCancelled) {
+		return errors.Join(errors.New("the job was not cancelled"), err)
 	}
-	t.check(r.Result.Status == "cancelled", "cancelled")
-	before, err := t.shop.Tally(ctx, desk.KindPart, id)
+	t.check(j.Status().State == client.Cancelled, "cancelled")
+	before, err := t.shop.Tally(ctx, desk.KindPart, j.id)
 	if err != nil {
 		return err
 	}
 	if err := rest(ctx, 700*time.Millisecond); err != nil {
 		return err
 	}
-	after, err := t.shop.Tally(ctx, desk.KindPart, id)
+	after, err := t.shop.Tally(ctx, desk.KindPart, j.id)
 	if err != nil {
 		return err
 	}
@@ -159,7 +181,7 @@ func (t *tour) heldPayout(ctx context.Context) error {
 		"The bank takes no keys: asked twice, it pays twice. The server is killed while the bank is at\n"+
 			"it. Tallystick does not guess; it holds the call until an operator has looked.")
 	order := t.orders[5]
-	id, err := t.job(ctx, t.fay, "payout", orderArgs{order.ID})
+	j, err := t.job(ctx, t.fay, "payout", orderArgs{order.ID})
 	if err != nil {
 		return err
 	}
@@ -169,13 +191,13 @@ func (t *tour) heldPayout(ctx context.Context) error {
 	if err := t.crash(ctx); err != nil {
 		return err
 	}
-	held := func(r reply) bool { return strings.Contains(r.Result.StatusMessage, "not known") }
-	r, err := t.until(ctx, t.fay, id, held)
-	if err != nil {
+	held := func() bool { return strings.Contains(j.Status().Message, "not known") }
+	if err := t.until(ctx, func() bool { return held() || ended(j.Handle) }); err != nil {
 		return err
 	}
-	t.check(r.Result.Status == "working" && held(r), "held: neither tried again nor called done")
-	item, err := t.oz.waiting(ctx, id)
+	t.received(safetext.Line(string(j.Status().State)) + ": " + safetext.Short(j.Status().Message, 230))
+	t.check(j.Status().State == client.Working && held(), "held: neither tried again nor called done")
+	item, err := t.oz.waiting(ctx, j.id)
 	if err != nil {
 		return err
 	}
@@ -189,12 +211,13 @@ func (t *tour) heldPayout(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	code, err := t.oz.decide(ctx, desk.Verdict{CallID: id, Effect: item.Effect, Subject: item.Subject, Happened: true, Result: receipt})
+	code, err := t.oz.decide(ctx, desk.Verdict{CallID: j.id, Effect: item.Effect, Subject: item.Subject, Happened: true, Result: receipt})
 	if err != nil {
 		return err
 	}
 	t.check(code == http.StatusOK, "recorded")
-	if r, err = t.until(ctx, t.fay, id, status("completed")); err != nil {
+	r, err := t.end(ctx, j)
+	if err != nil {
 		return err
 	}
 	t.check(r.receipt() == desk.ReceiptOf(ledger.Last, "", 0).Receipt, "the call went on from there: receipt %s", safetext.Line(r.receipt()))

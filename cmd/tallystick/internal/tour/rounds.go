@@ -27,7 +27,7 @@ func (t *tour) approval(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.said = r.receipt() != ""
+	t.first, t.said = r, r.receipt() != ""
 	if t.said {
 		t.check(!r.Result.IsError, "after the yes the refund is made: receipt %s", safetext.Line(r.receipt()))
 		_, err = t.ledger(ctx, desk.KindRefund, order.ID, 1)
@@ -43,12 +43,11 @@ func (t *tour) sameRetry(ctx context.Context) error {
 	t.begin("The same retry again",
 		"Clients and proxies send again what they think was lost. A round is consumed once: the same\n"+
 			"again gets the recorded response.")
-	body, first := t.ann.lastCall()
-	again, err := t.ann.post(ctx, "tools/call", "refund", body)
+	again, err := t.ann.post(ctx, "tools/call", "refund", t.ann.lastCall())
 	if err != nil {
 		return err
 	}
-	t.check(bytes.Equal(again.raw, first.raw), "the response is the same, byte for byte")
+	t.check(bytes.Equal(again.raw, t.first.raw), "the response is the same, byte for byte")
 	_, err = t.ledger(ctx, desk.KindRefund, t.orders[0].ID, lines(t.said))
 	return err
 }
@@ -108,7 +107,7 @@ func (t *tour) wrongStates(ctx context.Context) error {
 	var answers []string
 	for _, try := range []struct {
 		say   string
-		as    *client
+		as    *caller
 		order string
 		state string
 	}{
@@ -171,7 +170,7 @@ func (t *tour) orderChanged(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	body, _ := t.ann.lastCall()
+	body := t.ann.lastCall()
 	t.check(asked == 2 && strings.Contains(string(body), `"approve~2"`), "asked again, as approve~2; the yes to %s counted for nothing", order.Total())
 	got, err := t.ledger(ctx, desk.KindRefund, order.ID, lines(last == accept))
 	if err != nil {
@@ -225,7 +224,7 @@ func (t *tour) secondPerson(ctx context.Context) error {
 }
 
 // settled asks call_status until the call is no longer pending.
-func (t *tour) settled(ctx context.Context, c *client, call string) (reply, error) {
+func (t *tour) settled(ctx context.Context, c *caller, call string) (reply, error) {
 	for range 200 {
 		c.mute.Store(true)
 		r, err := c.tool(ctx, "call_status", map[string]string{"callId": call}, "", nil)
@@ -243,7 +242,7 @@ func (t *tour) settled(ctx context.Context, c *client, call string) (reply, erro
 }
 
 // waiting finds what waits for the client's person, of one call.
-func (c *client) waiting(ctx context.Context, call string) (desk.Item, error) {
+func (c *caller) waiting(ctx context.Context, call string) (desk.Item, error) {
 	c.p.sent(c.who.Name, "GET /waiting")
 	var items []desk.Item
 	if _, err := c.desk(ctx, http.MethodGet, "/waiting", nil, &items); err != nil {
@@ -257,7 +256,7 @@ func (c *client) waiting(ctx context.Context, call string) (desk.Item, error) {
 	return desk.Item{}, nil
 }
 
-func (c *client) decide(ctx context.Context, v desk.Verdict) (int, error) {
+func (c *caller) decide(ctx context.Context, v desk.Verdict) (int, error) {
 	what := "approve " + shortID(v.CallID)
 	if v.Effect != "" {
 		what = v.Effect + " of " + v.Subject + " has happened"

@@ -42,11 +42,12 @@ type tour struct {
 	from   int64 // the audit trail's end when the walk began
 	step   int
 	failed bool
-	said   bool // the reader said yes to the first question
+	said   bool  // the reader said yes to the first question
+	first  reply // what came of that call
 }
 
 // clients of the people in the walk.
-type clients struct{ ann, bob, fay, oz *client }
+type clients struct{ ann, bob, fay, oz *caller }
 
 // Run walks. It ends the server process whatever happens.
 func Run(ctx context.Context, o Options) (err error) {
@@ -119,8 +120,10 @@ func (t *tour) open(ctx context.Context, data string) (err error) {
 	if t.orders, err = t.shop.Stock(ctx); err != nil {
 		return err
 	}
-	for name, c := range map[string]**client{"ann": &t.ann, "bob": &t.bob, "fay": &t.fay, "oz": &t.oz} {
-		*c = newClient(t.people.Named(name), t.server.url, t.printer)
+	for name, c := range map[string]**caller{"ann": &t.ann, "bob": &t.bob, "fay": &t.fay, "oz": &t.oz} {
+		if *c, err = newCaller(ctx, t.people.Named(name), t.server.url, filepath.Join(data, "clients"), t.printer); err != nil {
+			return err
+		}
 	}
 	trail, err := t.trail(ctx)
 	if err != nil {
@@ -140,8 +143,8 @@ func (t *tour) open(ctx context.Context, data string) (err error) {
 }
 
 func (t *tour) close() {
-	for _, c := range []*client{t.ann, t.bob, t.fay, t.oz} {
-		c.close()
+	for _, c := range []*caller{t.ann, t.bob, t.fay, t.oz} {
+		_ = c.close() // the walk is over
 	}
 	_ = t.shop.Close()
 }
@@ -198,36 +201,25 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// until polls a task, bounded, and shows each answer that tells something new.
-func (t *tour) until(ctx context.Context, c *client, id string, done func(reply) bool) (reply, error) {
-	c.mute.Store(true)
-	defer c.mute.Store(false)
-	shown := ""
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
-		r, err := c.task(ctx, "tasks/get", id)
-		if err != nil {
-			return r, err
+// patience is how long the tour waits for what must come.
+const patience = 30 * time.Second
+
+// until waits until something is so, bounded.
+func (t *tour) until(ctx context.Context, so func() bool) error {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		if so() {
+			return nil
 		}
-		if s := r.String(); s != shown {
-			if shown == "" {
-				t.sent(c.who.Name, "tasks/get "+shortID(id))
-			}
-			t.received(s)
-			shown = s
-		}
-		if done(r) || r.Error != nil {
-			return r, nil
-		}
-		if err := rest(ctx, pollEvery); err != nil {
-			return r, err
+		if err := rest(ctx, 10*time.Millisecond); err != nil {
+			return err
 		}
 	}
-	return reply{}, errors.New("the task did not get there in 30 s")
+	return errors.New("it did not get there in 30 s")
 }
 
 // untilLedger polls the shop, bounded.
 func (t *tour) untilLedger(ctx context.Context, kind, subject string, lines int) error {
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
 		got, err := t.shop.Tally(ctx, kind, subject)
 		if err != nil || got.Lines >= lines {
 			return err
@@ -251,5 +243,5 @@ func rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// pollEvery is faster than a server asks for; it serves that.
+// pollEvery is how often call_status is asked.
 const pollEvery = 60 * time.Millisecond

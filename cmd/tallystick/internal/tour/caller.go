@@ -4,50 +4,93 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/tallystick/tallystick/client"
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/desk"
 )
 
 const protocol = "2026-07-28"
 
-// A client is one person's way to the desk: the SDK's client where that can do
-// what is to be shown, single requests where it cannot (tasks/*, the same
+// A caller is one person's way to the desk: package client for calls that are
+// driven to their end, single requests for what it would never send (the same
 // request again, a state that is somebody else's).
-type client struct {
-	who  desk.Person
-	url  string
-	http *http.Client
-	p    *printer
-	ids  atomic.Int64
+type caller struct {
+	who    desk.Person
+	url    string
+	http   *http.Client
+	p      *printer
+	memory *client.Memory
+	driver *client.Client
+	ids    atomic.Int64
 
-	// mute keeps tasks/get that tell nothing new from being printed.
+	// mute keeps requests that tell nothing new from being printed.
 	mute atomic.Bool
 
-	mu    sync.Mutex // guards what follows
-	bodys [][]byte   // of the tools/call requests sent, in order
-	last  reply      // to the last of them
+	mu     sync.Mutex // guards what follows
+	bodys  [][]byte   // of the tools/call requests sent, in order
+	answer func(ctx context.Context, message string) string
 }
 
-func newClient(who desk.Person, url string, p *printer) *client {
-	c := &client{who: who, url: url, p: p}
+// newCaller remembers its calls in folder.
+func newCaller(ctx context.Context, who desk.Person, url, folder string, p *printer) (*caller, error) {
+	c := &caller{who: who, url: url, p: p}
 	c.http = &http.Client{Transport: &tap{c: c, next: &http.Transport{}}}
-	return c
+	var err error
+	if c.memory, err = client.OpenMemory(ctx, client.MemoryOptions{Path: filepath.Join(folder, who.Name, "calls.db")}); err != nil {
+		return nil, err
+	}
+	c.driver, err = client.New(client.Options{
+		Memory: c.memory, Server: "desk", Answerer: c, Info: &mcp.Implementation{Name: "tallystick-demo", Version: "1"},
+		Transport: func() (mcp.Transport, error) {
+			return &mcp.StreamableClientTransport{Endpoint: url + "/mcp", HTTPClient: c.http, MaxRetries: -1}, nil
+		},
+	})
+	if err != nil {
+		return nil, errors.Join(err, c.memory.Close())
+	}
+	return c, nil
 }
 
-// close ends connections, at the end and when the server is killed.
-func (c *client) close() { c.http.CloseIdleConnections() }
+// close ends everything.
+func (c *caller) close() error {
+	err := errors.Join(c.driver.Close(), c.memory.Close())
+	c.hangUp()
+	return err
+}
+
+// hangUp ends connections, when the server is killed.
+func (c *caller) hangUp() { c.http.CloseIdleConnections() }
+
+// Kinds and Answer make the caller its own client's Answerer.
+func (*caller) Kinds() []client.Kind { return []client.Kind{client.Form} }
+
+func (c *caller) Answer(ctx context.Context, q client.Question) (client.Answer, error) {
+	c.mu.Lock()
+	answer := c.answer
+	c.mu.Unlock()
+	if answer == nil {
+		return client.Answer{}, client.ErrNoAnswer
+	}
+	a := client.Answer{Action: answer(ctx, q.Message)}
+	if a.Action == accept {
+		a.Content = json.RawMessage(`{"confirm":true}`)
+	}
+	return a, nil
+}
 
 // A tap is the wire under both kinds of requests: it adds the token, and shows
-// and keeps each exchange that the tour is about.
+// each exchange that the tour is about.
 type tap struct {
-	c    *client
+	c    *caller
 	next *http.Transport
 }
 
@@ -57,7 +100,7 @@ func (t *tap) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+t.c.who.Token)
 	method := r.Header.Get("Mcp-Method")
-	if method != "tools/call" && method != "tasks/get" && method != "tasks/cancel" || r.Body == nil {
+	if method != "tools/call" && method != "tasks/cancel" || r.Body == nil {
 		return t.next.RoundTrip(r)
 	}
 	sent, err := io.ReadAll(r.Body)
@@ -86,53 +129,43 @@ func (t *tap) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !t.c.mute.Load() {
 		t.c.p.received(answer.String())
 	}
-	t.c.mu.Lock()
-	defer t.c.mu.Unlock()
 	if method == "tools/call" {
+		t.c.mu.Lock()
 		t.c.bodys = append(t.c.bodys, sent)
+		t.c.mu.Unlock()
 	}
-	t.c.last = answer
 	return resp, nil
 }
 
-// lastCall returns the last tools/call as it was sent, and its reply.
-func (c *client) lastCall() ([]byte, reply) {
+// lastCall returns the last tools/call as it was sent.
+func (c *caller) lastCall() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.bodys[len(c.bodys)-1], c.last
+	return c.bodys[len(c.bodys)-1]
 }
 
-// call calls a tool with the SDK's client, which asks answer what the server
-// asks, sends the retries, and returns the end of it.
-func (c *client) call(ctx context.Context, tool string, args any, answer func(ctx context.Context, message string) string) (reply, error) {
-	sdk := mcp.NewClient(&mcp.Implementation{Name: "tallystick-demo", Version: "1"}, &mcp.ClientOptions{
-		ElicitationHandler: func(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-			res := &mcp.ElicitResult{Action: answer(ctx, r.Params.Message)}
-			if res.Action == accept {
-				res.Content = map[string]any{"confirm": true}
-			}
-			return res, nil
-		},
-	})
-	session, err := sdk.Connect(ctx, &mcp.StreamableClientTransport{
-		Endpoint: c.url + "/mcp", HTTPClient: c.http, DisableStandaloneSSE: true, MaxRetries: -1,
-	}, nil)
+// call calls a tool, has answer answer what the server asks, and returns the
+// end of it.
+func (c *caller) call(ctx context.Context, tool string, args any, answer func(ctx context.Context, message string) string) (reply, error) {
+	c.mu.Lock()
+	c.answer = answer
+	c.mu.Unlock()
+	h, err := c.driver.Start(ctx, tool, args)
 	if err != nil {
-		return reply{}, fmt.Errorf("connecting to the desk: %w", err)
+		return reply{}, err
 	}
-	defer session.Close()
-	if _, err := session.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: args}); err != nil {
+	r, err := h.Wait(ctx)
+	if err != nil {
 		return reply{}, fmt.Errorf("calling %s: %w", tool, err)
 	}
-	_, last := c.lastCall()
-	return last, nil
+	return replyOf(r.Raw)
 }
 
 // params of a single request.
 type params map[string]any
 
 // send sends a single request of the modern era, as the specification has it.
-func (c *client) send(ctx context.Context, method, name string, p params) (reply, error) {
+func (c *caller) send(ctx context.Context, method, name string, p params) (reply, error) {
 	p["_meta"] = map[string]any{
 		"io.modelcontextprotocol/protocolVersion": protocol,
 		"io.modelcontextprotocol/clientInfo":      map[string]any{"name": "tallystick-demo", "version": "1"},
@@ -149,7 +182,7 @@ func (c *client) send(ctx context.Context, method, name string, p params) (reply
 }
 
 // post sends a body as it is.
-func (c *client) post(ctx context.Context, method, name string, body []byte) (reply, error) {
+func (c *caller) post(ctx context.Context, method, name string, body []byte) (reply, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/mcp", bytes.NewReader(body))
 	if err != nil {
 		return reply{}, err
@@ -172,7 +205,7 @@ func (c *client) post(ctx context.Context, method, name string, body []byte) (re
 }
 
 // tool sends one tools/call; state and answers make it a retry.
-func (c *client) tool(ctx context.Context, name string, args any, state string, answers map[string]string) (reply, error) {
+func (c *caller) tool(ctx context.Context, name string, args any, state string, answers map[string]string) (reply, error) {
 	p := params{"name": name, "arguments": args}
 	if state != "" {
 		p["requestState"] = state
@@ -191,14 +224,9 @@ func (c *client) tool(ctx context.Context, name string, args any, state string, 
 	return c.send(ctx, "tools/call", name, p)
 }
 
-// task sends one tasks/get or tasks/cancel.
-func (c *client) task(ctx context.Context, method, id string) (reply, error) {
-	return c.send(ctx, method, id, params{"taskId": id})
-}
-
 // desk asks the desk's own endpoints, beside MCP. A status but 200 is told by
 // its number, not by err.
-func (c *client) desk(ctx context.Context, method, path string, in, out any) (int, error) {
+func (c *caller) desk(ctx context.Context, method, path string, in, out any) (int, error) {
 	var body io.Reader = http.NoBody
 	if in != nil {
 		raw, err := json.Marshal(in)
