@@ -145,10 +145,11 @@ func refusal(code int, message, data string) saying {
 	return func(w http.ResponseWriter, r request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusBadRequest)
+		more := ""
 		if data != "" {
-			data = `,"data":` + data
+			more = `,"data":` + data
 		}
-		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%q%s}}`, r.ID, code, message, data)
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%q%s}}`, r.ID, code, message, more)
 	}
 }
 

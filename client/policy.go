@@ -70,6 +70,8 @@ func (p Policy) check() error {
 			err = errors.New("it has an answer, and does not reply")
 		case !slices.Contains([]Ruling{Ask, Refuse, Reply}, r.Do):
 			err = fmt.Errorf("no such ruling: %q", r.Do)
+		case r.Do == Reply:
+			err = r.Answer.possible(r.Kind)
 		}
 		if err != nil {
 			return fmt.Errorf("client: rule %d of the policy: %w", i, err)
@@ -129,6 +131,20 @@ func (p Policy) allows(server, name string, k Kind, answerable bool) bool {
 	return unruled(k) == Ask && answerable
 }
 
+// possible is an error if no question of this kind, empty for any, can have
+// this answer.
+func (a *Answer) possible(k Kind) (err error) {
+	for _, each := range kinds {
+		if k != "" && k != each {
+			continue
+		}
+		if _, err = a.response(each); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
 // response is the answer as a server reads it.
 func (a *Answer) response(k Kind) (json.RawMessage, error) {
 	if k == Sampling || k == Roots {
@@ -149,5 +165,5 @@ func (a *Answer) response(k Kind) (json.RawMessage, error) {
 			return nil, errors.New("the content of an accepted form is an object")
 		}
 	}
-	return json.Marshal(out)
+	return marshal(out)
 }

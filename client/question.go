@@ -69,7 +69,7 @@ func Accept(content any) (Answer, error) {
 	if content == nil {
 		return a, nil
 	}
-	b, err := json.Marshal(content)
+	b, err := marshal(content)
 	if err != nil {
 		return Answer{}, fmt.Errorf("client: the content of an answer: %w", err)
 	}
