@@ -105,14 +105,16 @@ func deskCommand() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, end := context.WithCancel(cmd.Context())
-			defer end()
-			go func() {
-				_, _ = io.Copy(io.Discard, cmd.InOrStdin())
-				end()
-			}()
-			o.Ready = func(url string) { fmt.Fprintln(cmd.OutOrStdout(), "listening on", url) }
-			return desk.Serve(ctx, o)
+			return interruptible(cmd.Context(), func(ctx context.Context) error {
+				ctx, end := context.WithCancel(ctx)
+				defer end()
+				go func() {
+					_, _ = io.Copy(io.Discard, cmd.InOrStdin())
+					end()
+				}()
+				o.Ready = func(url string) { fmt.Fprintln(cmd.OutOrStdout(), "listening on", url) }
+				return desk.Serve(ctx, o)
+			})
 		},
 	}
 	cmd.Flags().StringVar(&o.Data, "data", "", "folder")

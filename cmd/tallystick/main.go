@@ -1,5 +1,6 @@
-// Command tallystick shows what the library does: "tallystick demo" runs a
-// refund desk and walks through it.
+// Command tallystick makes MCP calls that take more than one round trip, from a
+// terminal or a script, and remembers them. "tallystick demo" runs a refund
+// desk to try it on.
 package main
 
 import (
@@ -12,37 +13,88 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/exit"
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/tour"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := command().ExecuteContext(ctx)
-	interrupted := ctx.Err() != nil
-	stop()
-	switch {
-	case err == nil:
-	case interrupted:
-		fmt.Fprintln(os.Stderr, "tallystick: interrupted; the server is stopped")
-		os.Exit(130)
-	default:
-		fmt.Fprintln(os.Stderr, "tallystick:", err)
-		os.Exit(1)
-	}
+	root, understood := command()
+	os.Exit(run(root, understood))
 }
 
-func command() *cobra.Command {
-	root := &cobra.Command{
-		Use:           "tallystick",
-		Short:         "Safe multi-step calls for MCP servers",
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		Args:          cobra.NoArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+// run returns the exit code.
+func run(root *cobra.Command, understood *bool) int {
+	err := root.ExecuteContext(context.Background())
+	var told *told
+	switch {
+	case err == nil:
+		return int(exit.Completed)
+	case errors.As(err, &told):
+		return int(told.code)
+	case errors.Is(err, errInterrupted):
+		fmt.Fprintln(os.Stderr, "tallystick: interrupted; the server is stopped")
+		return 130
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(demoCommand(), deskCommand())
-	return root
+	fmt.Fprintln(os.Stderr, "tallystick:", err)
+	if !*understood {
+		return int(exit.Usage)
+	}
+	return int(exit.Failed)
+}
+
+// command returns all commands, and where it is noted that one was understood
+// and has begun.
+func command() (*cobra.Command, *bool) {
+	understood := false
+	root := &cobra.Command{
+		Use:   "tallystick",
+		Short: "Safe multi-step MCP calls: make them, answer what they ask, come back to them",
+		Long: `Makes MCP calls (revision 2026-07-28, and servers of 2025) and drives them to
+their end: it asks you what the server asks, watches tasks, and remembers every
+call on disk, so that nothing is lost when this process ends.`,
+		SilenceUsage:     true,
+		SilenceErrors:    true,
+		Args:             cobra.NoArgs,
+		PersistentPreRun: func(*cobra.Command, []string) { understood = true },
+		RunE:             func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.AddGroup(
+		&cobra.Group{ID: groupCalls, Title: "Calls:"},
+		&cobra.Group{ID: groupServers, Title: "Servers:"},
+		&cobra.Group{ID: groupOwn, Title: "Your own server:"},
+	)
+	for group, commands := range map[string][]*cobra.Command{
+		groupCalls:   {callCommand(), startCommand(), tasksCommand(), watchCommand(), answerCommand(), cancelCommand(), resumeCommand(), forgetCommand()},
+		groupServers: {serversCommand(), toolsCommand()},
+		groupOwn:     {keysCommand(), demoCommand()},
+	} {
+		for _, c := range commands {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	root.AddCommand(deskCommand())
+	return root, &understood
+}
+
+const (
+	groupCalls   = "calls"
+	groupServers = "servers"
+	groupOwn     = "own"
+)
+
+// errInterrupted ends the demo on Ctrl-C or SIGTERM.
+var errInterrupted = errors.New("interrupted")
+
+// interruptible runs f with a context that ends on Ctrl-C or SIGTERM.
+func interruptible(ctx context.Context, f func(context.Context) error) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := f(ctx)
+	if err != nil && ctx.Err() != nil {
+		return errInterrupted
+	}
+	return err
 }
 
 func demoCommand() *cobra.Command {
@@ -60,16 +112,18 @@ whether all of it was so.`,
   tallystick demo --serve    leave the desk running for your own client`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if d.serve {
-				return d.leaveRunning(cmd.Context(), cmd.OutOrStdout())
-			}
-			if cmd.Flags().Changed("addr") {
-				return errors.New("--addr is for --serve; the walk takes a free port")
-			}
-			if d.metrics {
-				return errors.New("--metrics is for --serve")
-			}
-			return tour.Run(cmd.Context(), d.tour())
+			return interruptible(cmd.Context(), func(ctx context.Context) error {
+				if d.serve {
+					return d.leaveRunning(ctx, cmd.OutOrStdout())
+				}
+				if cmd.Flags().Changed("addr") {
+					return errors.New("--addr is for --serve; the walk takes a free port")
+				}
+				if d.metrics {
+					return errors.New("--metrics is for --serve")
+				}
+				return tour.Run(ctx, d.tour())
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&d.yes, "yes", false, "answer every question with yes")

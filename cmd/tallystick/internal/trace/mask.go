@@ -4,6 +4,7 @@ package trace
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -144,3 +145,12 @@ func (m *masker) learn(raw []byte) {
 
 // visible escapes what a terminal would not show as it is.
 func visible(text string) string { return plainjson.Escape(text) }
+
+// Answer is the content of an answer on one line, without what the schema that
+// it answers marks as secret.
+func Answer(schema, content []byte) string {
+	var m masker
+	m.message(slices.Concat([]byte(`{"requestedSchema":`), schema, []byte("}")))
+	shown := m.message(slices.Concat([]byte(`{"content":`), content, []byte("}")))
+	return strings.TrimSuffix(strings.TrimPrefix(shown, `{"content":`), "}")
+}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/mattn/go-isatty"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/spf13/cobra"
+
+	"github.com/tallystick/tallystick/client"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/exit"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/plainjson"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/reach"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/safetext"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/settings"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/signin"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/terminal"
+)
+
+// told is an error that the user has been told of.
+type told struct{ code exit.Code }
+
+func (t *told) Error() string { return t.code.Name() }
+
+// usage is an error of whoever wrote the command.
+func usage(format string, args ...any) error {
+	return &settings.Problem{Text: fmt.Sprintf(format, args...)}
+}
+
+// common flags, of every command that is not the demo.
+type common struct {
+	json bool
+}
+
+func (c *common) add(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&c.json, "json", false, "print JSON for programs (docs/cli.md), and ask nothing")
+	cmd.Flags().String("config", "", "settings `FILE` (TALLYSTICK_CONFIG)")
+	cmd.Flags().String("memory", "", "`FILE` in which calls are remembered (TALLYSTICK_MEMORY)")
+	cmd.Flags().Bool("quiet", false, "no progress and no hints on standard error")
+}
+
+// reaching flags, of commands that reach a server.
+type reaching struct {
+	trace   bool
+	headers []string
+	env     []string
+	outage  time.Duration
+}
+
+func (r *reaching) add(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&r.trace, "trace", false, "print what goes over the wire to standard error, secrets masked")
+	cmd.Flags().StringArrayVar(&r.headers, "header", nil, "`'NAME: VALUE'` to send to a server given by its URL; ${VAR} in it is an environment variable")
+	cmd.Flags().StringArrayVar(&r.env, "env", nil, "`NAME=VALUE` for a server given by its command")
+	cmd.Flags().DurationVar(&r.outage, "outage", 20*time.Second, "how long a server that cannot be reached is tried")
+}
+
+// An app is one command at work.
+type app struct {
+	ctx context.Context
+	common
+	reaching
+	*settings.Settings
+	in     *os.File
+	out    io.Writer
+	screen *terminal.Screen // standard error
+
+	opened *client.Memory
+}
+
+// do runs f as the command, reports its error, and makes the exit code of it.
+func do(cmd *cobra.Command, c common, r reaching, f func(*app) error) error {
+	a := &app{ctx: cmd.Context(), common: c, reaching: r, in: os.Stdin, out: os.Stdout, screen: terminal.NewScreen(os.Stderr)}
+	var err error
+	if a.Settings, err = settings.Load(cmd.Flags()); err == nil {
+		err = f(a)
+	} else {
+		err = &settings.Problem{Text: err.Error()}
+	}
+	a.screen.Clear()
+	if a.opened != nil {
+		err = errors.Join(err, a.opened.Close())
+	}
+	var told *told
+	if err == nil || errors.As(err, &told) {
+		return err
+	}
+	return a.fail("", err)
+}
+
+// fail tells of an error, and returns its exit code.
+func (a *app) fail(server string, err error) error {
+	e := endOf(nil, err)
+	a.say("tallystick: %s", e.text)
+	for _, next := range e.next(server) {
+		a.say("  %s", next)
+	}
+	if a.json {
+		if err := a.print(failure{Outcome: e.code.Name(), Exit: e.code, Error: e.document(), Next: e.next(server)}); err != nil {
+			a.say("tallystick: %v", err)
+		}
+	}
+	return &told{e.code}
+}
+
+// failure is what --json prints of a command that came to nothing.
+type failure struct {
+	Outcome string     `json:"outcome"`
+	Exit    exit.Code  `json:"exit"`
+	Error   *errorInfo `json:"error"`
+	Next    []string   `json:"next,omitzero"`
+}
+
+// say prints a line to standard error. What is foreign in it is escaped before.
+func (a *app) say(format string, args ...any) { a.screen.Say(format, args...) }
+
+// hint is say, unless --quiet.
+func (a *app) hint(format string, args ...any) {
+	if !a.Quiet {
+		a.say(format, args...)
+	}
+}
+
+// print writes one JSON document, on one line.
+func (a *app) print(document any) error {
+	line, err := plainjson.Line(document)
+	if err != nil {
+		return err
+	}
+	a.screen.Clear()
+	_, err = fmt.Fprintln(a.out, line)
+	return err
+}
+
+// text writes lines to standard output.
+func (a *app) text(format string, args ...any) error {
+	a.screen.Clear()
+	_, err := fmt.Fprintf(a.out, format+"\n", args...)
+	return err
+}
+
+// interactive reports whether there is a person to be asked.
+func (a *app) interactive() bool {
+	return !a.NoInput && !a.json && isatty.IsTerminal(a.in.Fd()) && a.screen.Terminal()
+}
+
+// memory opens the memory.
+func (a *app) memory() (*client.Memory, error) {
+	if a.opened != nil {
+		return a.opened, nil
+	}
+	m, err := client.OpenMemory(a.ctx, client.MemoryOptions{Path: a.Settings.Memory})
+	a.opened = m
+	return m, err
+}
+
+// A target is a server as a command line names it.
+type target struct {
+	name   string // under which calls are remembered
+	server settings.Server
+}
+
+// target finds the server of a command line: of arg, or, if that is empty, of
+// the command after "--".
+func (a *app) target(arg string, command []string) (target, error) {
+	if arg == "" {
+		arg = settings.CommandName(command)
+	}
+	name, server, err := a.Find(arg)
+	if err != nil {
+		return target{}, err
+	}
+	known := a.Servers[name].URL != "" || len(a.Servers[name].Command) > 0
+	if known && len(a.headers)+len(a.env) > 0 {
+		return target{}, usage("--header and --env are for servers that are not in the settings: those of %s are there", name)
+	}
+	if server.Headers, err = pairs(a.headers, ":", "--header", server.Headers); err != nil {
+		return target{}, err
+	}
+	if server.Env, err = pairs(a.env, "=", "--env", server.Env); err != nil {
+		return target{}, err
+	}
+	return target{name, server}, nil
+}
+
+// pairs reads flags like "NAME: VALUE" over what is there.
+func pairs(flags []string, between, flag string, over map[string]string) (map[string]string, error) {
+	if len(flags) == 0 {
+		return over, nil
+	}
+	m := map[string]string{}
+	for _, text := range flags {
+		name, value, ok := strings.Cut(text, between)
+		if !ok {
+			return nil, usage("%s %q: write NAME%sVALUE", flag, name, between)
+		}
+		m[strings.TrimSpace(name)] = strings.TrimSpace(value)
+	}
+	return m, nil
+}
+
+// where is how a server is reached, for people.
+func (a *app) where(name string) string {
+	_, s, err := a.Find(name)
+	if err != nil {
+		return ""
+	}
+	if s.URL != "" {
+		return s.URL
+	}
+	return strings.Join(s.Command, " ")
+}
+
+// reachedBy makes a client for a target. notify may be nil.
+func (a *app) reachedBy(t target, answerer client.Answerer, notify func(client.Status)) (*client.Client, error) {
+	m, err := a.memory()
+	if err != nil {
+		return nil, err
+	}
+	server, err := t.server.Expanded()
+	if err != nil {
+		return nil, err
+	}
+	o := reach.Options{Name: t.name, Server: server, Tokens: signin.File(a.Settings.Memory, t.name)}
+	if a.trace {
+		o.Trace = a.screen
+	}
+	o.Said = func(line string) { a.hint("%s: %s", safetext.Line(t.name), safetext.Line(line)) }
+	transport, err := reach.Transport(o)
+	if err != nil {
+		return nil, err
+	}
+	return client.New(client.Options{
+		Memory: m, Server: t.name, Transport: transport, Answerer: answerer, Policy: a.rules(), Notify: notify,
+		Info:   &mcp.Implementation{Name: "tallystick", Version: "1"},
+		Limits: client.Limits{Deadline: a.Deadline, Outage: a.outage},
+	})
+}
+
+// rules are the settings' policy.
+func (a *app) rules() client.Policy {
+	var p client.Policy
+	for _, r := range a.Policy {
+		rule := client.Rule{Server: r.Server, Name: r.Name, Key: r.Key, Kind: client.Kind(r.Kind), Do: client.Ruling(r.Do)}
+		if r.Answer != nil {
+			rule.Answer = &client.Answer{Action: r.Answer.Action, Content: []byte(r.Answer.Content), Result: []byte(r.Answer.Result)}
+		}
+		p = append(p, rule)
+	}
+	return p
+}

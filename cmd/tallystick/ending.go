@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tallystick/tallystick/client"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/exit"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/safetext"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/settings"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/signin"
+)
+
+// An end is how a call, or a command, ended.
+type end struct {
+	code   exit.Code
+	text   string // safe; empty if there is a result and nothing to say of it
+	result *client.Result
+	err    error
+}
+
+// errorInfo is an error in --json.
+type errorInfo struct {
+	Message string         `json:"message"`
+	Code    int64          `json:"code,omitzero"`    // of the server's JSON-RPC error
+	Data    jsontext.Value `json:"data,omitzero"`    // of the server's JSON-RPC error
+	Outcome string         `json:"outcome,omitzero"` // what a tallystick server says of it
+}
+
+// codes are the words by which a tallystick server tells how a call ended that
+// is no ordinary one.
+var codes = map[string]exit.Code{
+	"declined": exit.Declined, "dismissed": exit.Dismissed, "expired": exit.Expired,
+	"held": exit.Held, "unknown": exit.Held, "pending": exit.NeedsInput, "cancelled": exit.Cancelled,
+}
+
+// endOf says how a call ended that had this result, or error.
+func endOf(r *client.Result, err error) end {
+	e := end{result: r, err: err}
+	switch {
+	case err != nil:
+		e.code, e.text = codeOf(err), textOf(err)
+	case r == nil:
+	default:
+		code, ok := codes[r.Outcome]
+		switch {
+		case ok:
+			e.code = code
+		case r.IsError:
+			e.code = exit.ToolError
+		}
+	}
+	return e
+}
+
+func codeOf(err error) exit.Code {
+	var failed *client.Error
+	if errors.As(err, &failed) && errors.Is(err, client.ErrFailed) {
+		if code, ok := codes[failed.Outcome]; ok {
+			return code
+		}
+	}
+	var problem *settings.Problem
+	if errors.As(err, &problem) {
+		return exit.Usage
+	}
+	for _, known := range []struct {
+		err  error
+		code exit.Code
+	}{
+		{signin.ErrSignIn, exit.Auth}, {client.ErrUnauthorized, exit.Auth},
+		{client.ErrNotFound, exit.Usage},
+		{client.ErrExpired, exit.Expired}, {client.ErrCancelled, exit.Cancelled}, {client.ErrUnknown, exit.Failed},
+		{client.ErrFailed, exit.Failed}, {client.ErrInvalidResponse, exit.Failed},
+		{client.ErrNeedsInput, exit.NeedsInput}, {client.ErrUnreachable, exit.Unreachable},
+		{client.ErrRounds, exit.Detached}, {client.ErrBusy, exit.Detached}, {client.ErrDetached, exit.Detached},
+		{context.Canceled, exit.Detached}, {context.DeadlineExceeded, exit.Detached},
+	} {
+		if errors.Is(err, known.err) {
+			return known.code
+		}
+	}
+	return exit.Failed
+}
+
+// textOf is what is said of an error. What comes from the server in it is cut,
+// visibly, and escaped.
+func textOf(err error) string {
+	return safetext.Short(strings.ReplaceAll(err.Error(), "client: ", ""), 2000)
+}
+
+// id is the call's, if the error is of one that can be gone on with.
+func (e end) id() string {
+	var failed *client.Error
+	if !errors.As(e.err, &failed) {
+		return ""
+	}
+	return failed.ID
+}
+
+// next are commands that can come next. server is the call's, if it is known.
+func (e end) next(server string) []string {
+	id := e.id()
+	switch {
+	case errors.Is(e.err, signin.ErrSignIn) && server != "":
+		return []string{"tallystick servers login " + quoted(server)}
+	case id == "":
+		return nil
+	case errors.Is(e.err, client.ErrNeedsInput):
+		var failed *client.Error
+		errors.As(e.err, &failed)
+		if len(failed.Questions) == 0 {
+			return []string{"tallystick resume " + id + "  (on a terminal, or with --answer or --yes)"}
+		}
+		return answers(id, failed.Questions)
+	case errors.Is(e.err, client.ErrUnknown):
+		return []string{"tallystick resume --again " + id + "  (sends it once more: only if that does no harm)"}
+	case errors.Is(e.err, client.ErrBusy):
+		return []string{"tallystick watch " + id}
+	case errors.Is(e.err, client.ErrDetached), errors.Is(e.err, client.ErrRounds), errors.Is(e.err, client.ErrUnreachable), errors.Is(e.err, client.ErrUnauthorized):
+		return []string{"tallystick resume " + id, "tallystick cancel " + id}
+	}
+	return nil
+}
+
+// answers are the commands that answer these questions.
+func answers(id string, questions []client.Question) []string {
+	next := []string{"tallystick answer " + id + "  (on a terminal)"}
+	for _, q := range questions {
+		key := quoted(q.Key)
+		if q.Kind != client.Form {
+			continue
+		}
+		if _, err := yes(q.Schema); err == nil {
+			next = append(next, "tallystick answer "+id+" --yes "+key+"  (or --decline "+key+")")
+		} else {
+			next = append(next, "tallystick answer "+id+" --answer "+key+"='{…}'  (or --decline "+key+")")
+		}
+	}
+	return next
+}
+
+// quoted is an argument as a shell takes it, if it needs that. It is safe text.
+func quoted(arg string) string {
+	plain := arg != "" && strings.Trim(arg, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/:~-@%+") == ""
+	if plain {
+		return arg
+	}
+	return "'" + strings.ReplaceAll(safetext.Line(arg), "'", `'\''`) + "'"
+}
+
+func (e end) document() *errorInfo {
+	if e.err == nil {
+		return nil
+	}
+	info := &errorInfo{Message: e.text}
+	var failed *client.Error
+	if errors.As(e.err, &failed) {
+		info.Code, info.Outcome = failed.Code, failed.Outcome
+		if v := jsontext.Value(failed.Data); v.IsValid() {
+			info.Data = v
+		}
+	}
+	return info
+}
+
+// plural writes "1 call", "2 calls".
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/tallystick/tallystick/client"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/exit"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/safetext"
+)
+
+// cancelWait is how long the end of a call that is to be cancelled is waited
+// for once the command has no time left.
+const cancelWait = 10 * time.Second
+
+// A follower follows calls of one client until they end, or are let go of.
+type follower struct {
+	*app
+	answers *respondent
+	signals chan os.Signal
+	changed chan struct{} // capacity 1: some status has changed
+	first   chan string   // capacity 1: the id of the first call that was heard of
+	stop    func()
+}
+
+// follow begins to listen to signals, and makes who answers.
+func (a *app) follow(g answering, ask bool) (*follower, error) {
+	f := &follower{app: a, signals: make(chan os.Signal, 4), changed: make(chan struct{}, 1), first: make(chan string, 1)}
+	var err error
+	f.answers, err = a.answerer(g, ask, func() {
+		select {
+		case f.signals <- os.Interrupt:
+		default:
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	signal.Notify(f.signals, os.Interrupt, syscall.SIGTERM)
+	f.stop = func() { signal.Stop(f.signals) }
+	return f, nil
+}
+
+// notify is client.Options.Notify.
+func (f *follower) notify(st client.Status) {
+	select {
+	case f.first <- st.ID:
+	default:
+	}
+	select {
+	case f.changed <- struct{}{}:
+	default:
+	}
+}
+
+// client makes a client whose calls can be followed.
+func (f *follower) client(t target) (*client.Client, error) {
+	return f.reachedBy(t, f.answers, f.notify)
+}
+
+// until follows a call until enough says so, or it ends. The first Ctrl-C
+// cancels it, the second lets go of it, as SIGTERM does and the end of the
+// time that the command has. each, if not nil, is told of each status.
+func (f *follower) until(h *client.Handle, enough func(client.Status) bool, each func(client.Status) error) end {
+	pace := 500 * time.Millisecond
+	if f.screen.Terminal() {
+		pace = 100 * time.Millisecond // of the spinner
+	}
+	tick := time.NewTicker(pace)
+	defer tick.Stop()
+	var over <-chan time.Time
+	if f.Timeout > 0 {
+		over = time.After(f.Timeout)
+	}
+	defer f.screen.Clear()
+	for interrupts := 0; ; {
+		st := h.Status()
+		if !f.Quiet {
+			f.screen.Show(st, time.Now())
+		}
+		if each != nil {
+			if err := each(st); err != nil {
+				return f.letGo(h, err.Error())
+			}
+		}
+		if enough != nil && enough(st) {
+			h.Detach()
+			return end{}
+		}
+		select {
+		case <-h.Done():
+			return f.ended(h)
+		case <-f.changed:
+		case <-tick.C:
+		case <-over:
+			return f.letGo(h, "the time of --timeout is over")
+		case s := <-f.signals:
+			if interrupts++; s != os.Interrupt || interrupts > 1 {
+				return f.letGo(h, "let go of it")
+			}
+			f.cancel(h)
+		}
+	}
+}
+
+// cancel asks for the end of a call.
+func (f *follower) cancel(h *client.Handle) {
+	ctx, stop := context.WithTimeout(f.ctx, cancelWait)
+	defer stop()
+	if err := h.Cancel(ctx); err != nil {
+		f.say("cancelling failed: %s", textOf(err))
+		return
+	}
+	f.say("cancelling %s; Ctrl-C again lets go of it", h.ID())
+}
+
+// letGo ends the driving, not the call, unless that has ended meanwhile.
+func (f *follower) letGo(h *client.Handle, why string) end {
+	h.Detach()
+	e := f.ended(h)
+	if e.code == exit.Detached && errors.Is(e.err, client.ErrDetached) {
+		e.text = safetext.Line(why) + ": the call is on disk (" + h.ID() + ")"
+	}
+	return e
+}
+
+// ended is the end of a call that nobody drives any more.
+func (f *follower) ended(h *client.Handle) end {
+	r, err := h.Wait(f.ctx)
+	e := endOf(r, err)
+	if wrong := f.answers.mistake(); wrong != nil && e.code == exit.NeedsInput {
+		e.code, e.text = exit.Usage, textOf(wrong)
+	}
+	return e
+}
+
+// report prints how a call has ended, and returns the command's error.
+func (f *follower) report(st client.Status, e end, event string) error {
+	if err := f.show(st, e, event); err != nil {
+		return err
+	}
+	if st.State.Final() {
+		for _, flag := range f.answers.unused() {
+			f.hint("%s was for no question", flag)
+		}
+	}
+	if e.code != exit.Completed {
+		return &told{e.code}
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tallystick/tallystick/client"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/exit"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/safetext"
+)
+
+func tasksCommand() *cobra.Command {
+	var c common
+	cmd := &cobra.Command{
+		Use:   "tasks",
+		Short: "List the calls that are remembered",
+		Long: `Lists the calls that are remembered here, oldest first, with their state, age and
+server: those that have not ended, and those whose end is not forgotten yet. It asks
+no server.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return do(cmd, c, reaching{}, (*app).tasks)
+		},
+	}
+	c.add(cmd)
+	return cmd
+}
+
+func (a *app) tasks() error {
+	m, err := a.memory()
+	if err != nil {
+		return err
+	}
+	all, err := m.List(a.ctx)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		doc := struct {
+			Calls []callInfo `json:"calls"`
+		}{[]callInfo{}}
+		for _, st := range all {
+			doc.Calls = append(doc.Calls, infoOf(st))
+		}
+		return a.print(doc)
+	}
+	if len(all) == 0 {
+		a.hint("no calls are remembered in %s", safetext.Line(a.Settings.Memory))
+		return nil
+	}
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "ID\tSTATE\tAGE\tSERVER\tCALL\tSAYS")
+	for _, st := range all {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", st.ID, stateOf(st), age(time.Since(st.Created)),
+			safetext.Short(st.Server, 40), safetext.Short(calledAs(st.Name, st.Arguments), 60), safetext.Short(said(st), 60))
+	}
+	_ = w.Flush() // into a string
+	return a.text("%s", strings.TrimSuffix(b.String(), "\n"))
+}
+
+func stateOf(st client.Status) string {
+	s := string(st.State)
+	if st.Driver != "" {
+		s += "*"
+	}
+	return s
+}
+
+// said is what there is to say of a call: what it asks, or the server's word.
+func said(st client.Status) string {
+	if len(st.Open) > 0 {
+		q := st.Open[0]
+		return q.Key + ": " + q.Message
+	}
+	return st.Message
+}
+
+// age is a length of time in its largest unit.
+func age(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+func cancelCommand() *cobra.Command {
+	var w watching
+	cmd := &cobra.Command{
+		Use:   "cancel ID",
+		Short: "Cancel a call and say how it ended",
+		Long: `Cancels a call and waits for its end. A task may complete all the same: its server
+decides. The exit code is 0 if the call is cancelled, and 1 if it ended in another
+way; --json tells which.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return do(cmd, w.common, w.reaching, func(a *app) error { return a.cancel(args[0]) })
+		},
+	}
+	w.common.add(cmd)
+	w.reaching.add(cmd)
+	cmd.Flags().Duration("timeout", 0, "how long this command waits for the end (default: until it comes)")
+	cmd.ValidArgsFunction = completeCalls
+	return cmd
+}
+
+func (a *app) cancel(id string) error {
+	m, err := a.memory()
+	if err != nil {
+		return err
+	}
+	st, err := m.Status(a.ctx, id)
+	if err != nil {
+		return err
+	}
+	if st.State.Final() {
+		return usage("the call has ended already: %s", st.State)
+	}
+	// On disk first, so that nothing is sent any more by whoever drives it.
+	if err := m.Cancel(a.ctx, id); err != nil {
+		return err
+	}
+	f, err := a.follow(answering{}, false)
+	if err != nil {
+		return err
+	}
+	defer f.stop()
+	st, e, err := f.drive(id, nil, false)
+	if err != nil {
+		return err
+	}
+	code := exit.Failed
+	switch {
+	case e.code == exit.Detached || e.code == exit.Auth || e.code == exit.Unreachable:
+		return f.report(st, e, "")
+	case st.State == client.Cancelled:
+		code = exit.Completed
+	}
+	if a.json {
+		info := infoOf(st).end(st, e)
+		info.Exit = &code
+		err = a.print(info)
+	} else {
+		err = a.text("%s %s%s", id, st.State, reasonOf(e))
+	}
+	if err == nil && code != exit.Completed {
+		return &told{code}
+	}
+	return err
+}
+
+// reasonOf is what there is to say of an end.
+func reasonOf(e end) string {
+	if e.text == "" {
+		return ""
+	}
+	return ": " + e.text
+}
+
+func forgetCommand() *cobra.Command {
+	var c common
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "forget ID...",
+		Short: "Remove calls from the memory",
+		Long: `Removes calls from the memory. What a server does with them does not change: cancel
+a call first if it is to stop. One that has not ended is only forgotten with --force:
+nobody can come back to it then.`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return do(cmd, c, reaching{}, func(a *app) error { return a.forget(args, force) })
+		},
+		ValidArgsFunction: completeCalls,
+	}
+	c.add(cmd)
+	cmd.Flags().BoolVar(&force, "force", false, "also calls that have not ended")
+	return cmd
+}
+
+func (a *app) forget(ids []string, force bool) error {
+	m, err := a.memory()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		st, err := m.Status(a.ctx, id)
+		if err != nil {
+			return err
+		}
+		if !st.State.Final() && !force {
+			return usage("%s has not ended (%s): cancel it, or use --force", id, st.State)
+		}
+	}
+	for _, id := range ids {
+		if err := m.Forget(a.ctx, id); err != nil {
+			return err
+		}
+	}
+	if a.json {
+		return a.print(map[string][]string{"forgotten": ids})
+	}
+	a.hint("%s forgotten", plural(len(ids), "call"))
+	return nil
+}

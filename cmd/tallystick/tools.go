@@ -1,0 +1,122 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/spf13/cobra"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/safetext"
+)
+
+func toolsCommand() *cobra.Command {
+	var c common
+	var r reaching
+	cmd := &cobra.Command{
+		Use:   "tools SERVER [TOOL]",
+		Short: "List a server's tools, or show what one takes",
+		Long: `Lists the tools of a server with what they say of themselves, which nobody has
+checked; or shows one with the schema of its arguments. A server that is a command
+goes to the end, after "--".`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return do(cmd, c, r, func(a *app) error { return a.tools(cmd.ArgsLenAtDash(), args) })
+		},
+		ValidArgsFunction: completeServers,
+	}
+	c.add(cmd)
+	r.add(cmd)
+	return cmd
+}
+
+func (a *app) tools(dash int, args []string) error {
+	t, rest, err := a.targetOf(dash, args)
+	if err != nil {
+		return err
+	}
+	if len(rest) > 1 {
+		return usage("write: tools SERVER [TOOL]")
+	}
+	cl, err := a.reachedBy(t, nil, nil)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	all, err := cl.Tools(a.ctx)
+	if err != nil {
+		return a.fail(t.name, err)
+	}
+	if len(rest) == 1 {
+		var one []*mcp.Tool
+		for _, tool := range all {
+			if tool.Name == rest[0] {
+				one = append(one, tool)
+			}
+		}
+		if all = one; len(all) == 0 {
+			return usage("%s has no tool %s", safetext.Line(t.name), quoted(rest[0]))
+		}
+	}
+	if a.json {
+		return a.printTools(t.name, all)
+	}
+	for _, tool := range all {
+		if err := a.text("%s%s", safetext.Line(tool.Name), hints(tool.Annotations)); err != nil {
+			return err
+		}
+		if tool.Description != "" {
+			if err := a.text("%s", safetext.Frame{Mark: "    "}.Block(tool.Description)); err != nil {
+				return err
+			}
+		}
+		if len(rest) == 1 {
+			schema, err := json.Marshal(tool.InputSchema)
+			if err != nil {
+				return err
+			}
+			if err := a.text("%s", safetext.Frame{Mark: "    "}.JSON(schema)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (a *app) printTools(server string, all []*mcp.Tool) error {
+	doc := struct {
+		Server string           `json:"server"`
+		Tools  []jsontext.Value `json:"tools"`
+	}{server, []jsontext.Value{}}
+	for _, tool := range all {
+		b, err := json.Marshal(tool)
+		if err != nil {
+			return err
+		}
+		doc.Tools = append(doc.Tools, b)
+	}
+	return a.print(doc)
+}
+
+// hints are what a tool says of itself.
+func hints(n *mcp.ToolAnnotations) string {
+	if n == nil {
+		return ""
+	}
+	var said []string
+	if n.ReadOnlyHint {
+		said = append(said, "read-only")
+	}
+	if !n.ReadOnlyHint && n.DestructiveHint != nil && *n.DestructiveHint {
+		said = append(said, "destructive")
+	}
+	if n.IdempotentHint {
+		said = append(said, "idempotent")
+	}
+	if len(said) == 0 {
+		return ""
+	}
+	return "  (says: " + strings.Join(said, ", ") + ")"
+}

@@ -1,0 +1,315 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tallystick/tallystick/client"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/exit"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/safetext"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/terminal"
+)
+
+// watching flags, of commands that go on with a call.
+type watching struct {
+	common
+	reaching
+	answering
+	again bool
+}
+
+func (w *watching) add(cmd *cobra.Command) {
+	w.common.add(cmd)
+	w.reaching.add(cmd)
+	w.answering.add(cmd)
+	cmd.Flags().Duration("timeout", 0, "how long this command waits; the call goes on (default: until it ends)")
+	cmd.ValidArgsFunction = completeCalls
+}
+
+func watchCommand() *cobra.Command {
+	var w watching
+	cmd := &cobra.Command{
+		Use:   "watch ID",
+		Short: "Go on with a call until it ends",
+		Long: `Goes on with a call where it stands, as "call" does: shows how it gets on, asks
+you what the server asks, and prints the result. A call that another process is at
+is only looked at. With --json it prints a line for each change, and one for the
+end.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return do(cmd, w.common, w.reaching, func(a *app) error { return a.goOn(w, args[0], true) })
+		},
+	}
+	w.add(cmd)
+	return cmd
+}
+
+func answerCommand() *cobra.Command {
+	var w watching
+	cmd := &cobra.Command{
+		Use:   "answer ID",
+		Short: "Answer what a call asks",
+		Long: `Answers the open questions of a call, on a terminal or by --answer, --yes,
+--decline and --dismiss, and goes on with it. If another process is at the call, it
+is that process which sends the answers. Without a terminal and without answers it
+shows what is asked.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return do(cmd, w.common, w.reaching, func(a *app) error { return a.goOn(w, args[0], false) })
+		},
+	}
+	w.add(cmd)
+	return cmd
+}
+
+func resumeCommand() *cobra.Command {
+	var w watching
+	cmd := &cobra.Command{
+		Use:   "resume [ID...]",
+		Short: "Go on with all calls that have not ended, or with some",
+		Long: `Goes on with calls until they end: with those named, or with all that nobody is at
+and whose end nobody has been told. It goes through them in turn. With --json it
+prints a line for the end of each. The exit code is that of the first that was not
+completed.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return do(cmd, w.common, w.reaching, func(a *app) error { return a.resume(w, args) })
+		},
+	}
+	w.add(cmd)
+	cmd.Flags().BoolVar(&w.again, "again", false, "send the request of a call of unknown end once more: only if that does no harm")
+	return cmd
+}
+
+// goOn drives a call, or looks on while another process does.
+func (a *app) goOn(w watching, id string, lines bool) error {
+	f, err := a.follow(w.answering, true)
+	if err != nil {
+		return err
+	}
+	defer f.stop()
+	var each func(client.Status) error
+	event := ""
+	if lines && a.json {
+		each, event = a.eachChange(), "end"
+	}
+	st, e, err := f.drive(id, each, w.again)
+	if err != nil {
+		return err
+	}
+	return f.report(st, e, event)
+}
+
+// eachChange prints a line for each status that tells something new.
+func (a *app) eachChange() func(client.Status) error {
+	var last callInfo
+	return func(st client.Status) error {
+		now := infoOf(st)
+		now.Event = "status"
+		if last.ID != "" && same(last, now) {
+			return nil
+		}
+		last = now
+		return a.print(now)
+	}
+}
+
+// same reports whether two lines tell the same, but for when.
+func same(a, b callInfo) bool {
+	if (a.Progress == nil) != (b.Progress == nil) || a.Progress != nil && *a.Progress != *b.Progress {
+		return false
+	}
+	key := func(q questionInfo) string { return q.ID }
+	var left, right []string
+	for _, q := range a.Questions {
+		left = append(left, key(q))
+	}
+	for _, q := range b.Questions {
+		right = append(right, key(q))
+	}
+	return a.State == b.State && a.Message == b.Message && a.Task == b.Task && a.Rounds == b.Rounds && a.Driver == b.Driver && slices.Equal(left, right)
+}
+
+// drive drives a call to its end. While another process is at it, it looks on,
+// and takes over when that has gone.
+func (f *follower) drive(id string, each func(client.Status) error, again bool) (client.Status, end, error) {
+	m, err := f.memory()
+	if err != nil {
+		return client.Status{}, end{}, err
+	}
+	for {
+		st, err := m.Status(f.ctx, id)
+		if err != nil {
+			return st, end{}, err
+		}
+		if st.Driver != "" && !st.State.Final() {
+			if e, over, err := f.lookOn(m, st, each); over || err != nil {
+				st, _ = m.Status(f.ctx, id)
+				return st, e, err
+			}
+		}
+		t, err := f.target(st.Server, nil)
+		if err != nil {
+			return st, end{}, err
+		}
+		st, e, err := f.attach(t, id, each, again)
+		if errors.Is(err, client.ErrBusy) {
+			continue
+		}
+		return st, e, err
+	}
+}
+
+// attach drives a call that nobody is at.
+func (f *follower) attach(t target, id string, each func(client.Status) error, again bool) (client.Status, end, error) {
+	cl, err := f.client(t)
+	if err != nil {
+		return client.Status{}, end{}, err
+	}
+	defer cl.Close()
+	h, err := cl.Attach(f.ctx, id)
+	if err != nil {
+		return client.Status{}, end{}, err
+	}
+	if again {
+		if h, err = h.Again(f.ctx); err != nil {
+			return client.Status{}, end{}, usage("%s", textOf(err))
+		}
+	}
+	e := f.until(h, nil, each)
+	return h.Status(), e, nil
+}
+
+// lookOn looks at a call that another process drives, and has it answer what
+// is answered here. over is false if that process is gone and the call is not
+// at its end.
+func (f *follower) lookOn(m *client.Memory, st client.Status, each func(client.Status) error) (e end, over bool, err error) {
+	ctx, stop := context.WithCancel(f.ctx)
+	defer stop()
+	f.hint("%s is at this call; looking on", safetext.Line(st.Driver))
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	defer f.screen.Clear()
+	var until <-chan time.Time
+	if f.Timeout > 0 {
+		until = time.After(f.Timeout)
+	}
+	asked := map[string]bool{}
+	for interrupts := 0; ; {
+		if st, err = m.Status(ctx, st.ID); err != nil {
+			return end{}, false, err
+		}
+		if !f.Quiet {
+			f.screen.Show(st, time.Now())
+		}
+		if each != nil {
+			if err := each(st); err != nil {
+				return end{}, false, err
+			}
+		}
+		switch {
+		case st.State.Final():
+			return endOf(m.Result(ctx, st.ID)), true, nil
+		case st.Driver == "":
+			return end{}, false, nil
+		}
+		for _, q := range st.Open {
+			if !asked[q.ID] {
+				asked[q.ID] = true
+				go f.answerAway(ctx, m, q)
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-until:
+			return f.leave(st.ID, "the time of --timeout is over"), true, nil
+		case s := <-f.signals:
+			if interrupts++; s != os.Interrupt || interrupts > 1 {
+				return f.leave(st.ID, "let go of it"), true, nil
+			}
+			if err := m.Cancel(ctx, st.ID); err != nil {
+				return end{}, false, err
+			}
+			f.say("cancelling %s; Ctrl-C again stops looking on", st.ID)
+		}
+	}
+}
+
+// answerAway answers a question of a call that another process drives.
+func (f *follower) answerAway(ctx context.Context, m *client.Memory, q client.Question) {
+	answer, err := f.answers.Answer(ctx, q)
+	if err == nil {
+		err = m.Answer(ctx, q.Call, q.Key, answer)
+	}
+	if err != nil && !errors.Is(err, client.ErrNoAnswer) && ctx.Err() == nil {
+		f.say("answering %s failed: %s", safetext.Short(q.Key, 80), textOf(err))
+	}
+}
+
+// leave is the end of looking on.
+func (f *follower) leave(id, why string) end {
+	e := endOf(nil, &client.Error{ID: id, Kind: client.ErrDetached})
+	e.text = why + ": the call goes on (" + id + ")"
+	return e
+}
+
+// resume goes on with the calls named, or with all.
+func (a *app) resume(w watching, ids []string) error {
+	m, err := a.memory()
+	if err != nil {
+		return err
+	}
+	if w.again && len(ids) == 0 {
+		return usage("--again is for calls that are named")
+	}
+	if len(ids) == 0 {
+		all, err := m.List(a.ctx)
+		if err != nil {
+			return err
+		}
+		for _, st := range all {
+			if !st.Seen && (st.Driver == "" || st.State.Final()) {
+				ids = append(ids, st.ID)
+			}
+		}
+		a.hint("%s to go on with", plural(len(ids), "call"))
+	}
+	f, err := a.follow(w.answering, true)
+	if err != nil {
+		return err
+	}
+	defer f.stop()
+	code := exit.Completed
+	for _, id := range ids {
+		st, e, err := f.drive(id, nil, w.again)
+		if err != nil {
+			e = endOf(nil, err)
+			st.ID = id
+		}
+		if len(ids) > 1 && !a.json {
+			_, _ = io.WriteString(a.screen, id+" "+safetext.Line(st.Server)+" "+calledAs(st.Name, st.Arguments)+"\n")
+		}
+		if err := a.show(st, e, "end"); err != nil {
+			return err
+		}
+		if code == exit.Completed {
+			code = e.code
+		}
+	}
+	if code != exit.Completed {
+		return &told{code}
+	}
+	return nil
+}
+
+// cards shows the open questions of a call.
+func (a *app) cards(st client.Status) {
+	for _, q := range st.Open {
+		_, _ = io.WriteString(a.screen, terminal.Card(q, terminal.CardOptions{Where: a.where(q.Server), Now: time.Now()}))
+	}
+}
