@@ -163,27 +163,33 @@ func TestProgressIsRedrawnInItsPlace(t *testing.T) {
 		out.Reset()
 	}
 	s.Show(st, noon)
-	wrote("⠋ working · call-1\x1b[K\x1b[J")
+	wrote("⠋ working · call-1\x1b[K")
 	s.Show(st, noon)
 	wrote("")
 	st.Message = "busy"
 	s.Show(st, noon)
-	wrote("\r⠋ working · call-1\x1b[K\r\n  │ busy\x1b[K\x1b[J")
+	wrote("\r⠋ working · call-1\x1b[K\r\n  │ busy\x1b[K")
 	s.Show(st, noon.Add(100*time.Millisecond))
-	wrote("\r\x1b[1A⠙ working · call-1\x1b[K\r\n  │ busy\x1b[K\x1b[J")
+	wrote("\r\x1b[1A⠙ working · call-1\x1b[K\r\n  │ busy\x1b[K")
 	fmt.Fprintln(s, "a line")
-	wrote("\r\x1b[1A\x1b[Ja line\n")
+	wrote("\r\x1b[1A\x1b[K\r\n\x1b[K\r\x1b[1Aa line\n")
 	s.Clear()
 	wrote("")
 	s.Show(st, noon)
 	out.Reset()
+	st.Message = ""
+	s.Show(st, noon)
+	wrote("\r\x1b[1A⠋ working · call-1\x1b[K\r\n\x1b[K\r\x1b[1A\x1b[18C")
+	st.Message = "busy"
+	s.Show(st, noon)
+	out.Reset()
 	release := s.hold()
-	wrote("\r\x1b[1A\x1b[J")
+	wrote("\r\x1b[1A\x1b[K\r\n\x1b[K\r\x1b[1A")
 	s.Show(st, noon.Add(time.Second))
 	wrote("")
 	release()
 	s.Show(st, noon)
-	wrote("⠋ working · call-1\x1b[K\r\n  │ busy\x1b[K\x1b[J")
+	wrote("⠋ working · call-1\x1b[K\r\n  │ busy\x1b[K")
 }
 
 func TestWithoutATerminalProgressIsALineForEachChange(t *testing.T) {

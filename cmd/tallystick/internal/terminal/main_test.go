@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 )
 
 // asks is the variable that makes the test binary a program that asks: it has
-// the questions, as JSON. The program ends a question when it gets SIGUSR1.
+// the questions, as JSON. An interrupt from outside ends the question
+// that is open; without any questions it shows the progress until then.
 const asks = "TALLYSTICK_TERMINAL_ASKS"
 
 func TestMain(m *testing.M) {
@@ -30,7 +32,7 @@ func program(raw []byte) int {
 		fmt.Println(err)
 		return 2
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), goneSignal)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	screen := NewScreen(os.Stderr)
 	asker := New(Options{
@@ -40,21 +42,19 @@ func program(raw []byte) int {
 		Open:      func(address string) error { fmt.Println("OPEN", address); return nil },
 		Interrupt: func() { screen.Say("CANCEL") },
 	})
-	ended := make(chan struct{})
-	results := make(chan string)
-	go func() { // the call's progress, which forms hide
-		defer close(ended)
-		for {
+	var watching sync.WaitGroup
+	answered, stopWatching := context.WithCancel(ctx)
+	watching.Go(func() { // the call's progress, which forms hide
+		redraw := time.NewTicker(20 * time.Millisecond)
+		defer redraw.Stop()
+		for answered.Err() == nil {
+			screen.Show(client.Status{ID: "call-1", State: client.InputRequired, Message: "waiting for you"}, time.Now())
 			select {
-			case <-time.After(20 * time.Millisecond):
-				screen.Show(client.Status{ID: "call-1", State: client.InputRequired, Message: "waiting for you"}, time.Now())
-			case <-ctx.Done():
-				return
-			case results <- "":
-				return
+			case <-redraw.C:
+			case <-answered.Done():
 			}
 		}
-	}()
+	})
 	for _, q := range questions {
 		a, err := asker.Answer(ctx, q)
 		switch {
@@ -66,11 +66,11 @@ func program(raw []byte) int {
 			screen.Say("RESULT %s %s", a.Action, a.Content)
 		}
 	}
-	select {
-	case <-results:
-	case <-ctx.Done():
+	if len(questions) == 0 {
+		<-ctx.Done()
 	}
-	<-ended
+	stopWatching()
+	watching.Wait()
 	screen.Clear()
 	screen.Say("END")
 	return 0

@@ -62,6 +62,14 @@ func (p *page) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			return p, tea.Quit
 		}
 	}
+	if size, ok := msg.(tea.WindowSizeMsg); ok {
+		// huh forgets the empty row above its help, and does not foresee that an
+		// error may be longer. What is too high would lose its top, where the title
+		// of the field stands.
+		const forgotten = 3
+		size.Height = max(size.Height-forgotten, 1)
+		msg = size
+	}
 	_, cmd := p.form.Update(msg)
 	if p.form.State == huh.StateCompleted {
 		p.end = done

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/charmbracelet/x/term"
 
 	"github.com/tallystick/tallystick/client"
@@ -97,43 +98,47 @@ func (s *Screen) Clear() {
 	s.clear()
 }
 
-const (
-	eraseLine  = "\x1b[K" // to its end
-	eraseBelow = "\x1b[J" // from the cursor on
-)
-
-// top moves the cursor to where the progress begins.
-func (s *Screen) top() string {
-	if len(s.drawn) > 1 {
-		return fmt.Sprintf("\r\x1b[%dA", len(s.drawn)-1)
-	}
-	return "\r"
-}
-
 func (s *Screen) clear() {
 	if len(s.drawn) > 0 {
-		io.WriteString(s.out, s.top()+eraseBelow)
-		s.drawn = nil
+		s.draw(nil)
 	}
 }
 
 // draw writes rows over those that stand there, in one piece, so that nothing
-// is seen to vanish and come back.
+// is seen to vanish and come back. Each row is erased by itself: where the whole
+// screen is, some terminals keep what was on it.
 func (s *Screen) draw(rows []string) {
-	if strings.Join(rows, "\n") == strings.Join(s.drawn, "\n") {
+	if len(s.drawn) > 0 && strings.Join(rows, "\n") == strings.Join(s.drawn, "\n") {
 		return
 	}
+	const eraseLine = "\x1b[K" // from the cursor on
 	var b strings.Builder
-	if len(s.drawn) > 0 {
-		b.WriteString(s.top())
+	up := func(n int) {
+		if n > 0 {
+			fmt.Fprintf(&b, "\x1b[%dA", n)
+		}
 	}
-	for i, row := range rows {
+	if len(s.drawn) > 0 {
+		b.WriteString("\r")
+		up(len(s.drawn) - 1)
+	}
+	all := max(len(rows), len(s.drawn))
+	for i := range all {
 		if i > 0 {
 			b.WriteString("\r\n")
 		}
-		b.WriteString(row + eraseLine)
+		if i < len(rows) {
+			b.WriteString(rows[i])
+		}
+		b.WriteString(eraseLine)
 	}
-	b.WriteString(eraseBelow)
+	if all > len(rows) { // the last of those that stay is not the last of those that were
+		b.WriteString("\r")
+		up(all - max(len(rows), 1))
+		if len(rows) > 0 {
+			fmt.Fprintf(&b, "\x1b[%dC", max(ansi.StringWidth(rows[len(rows)-1]), 1))
+		}
+	}
 	io.WriteString(s.out, b.String())
 	s.drawn = rows
 }
