@@ -1,6 +1,7 @@
 # Needs: Go (the version in go.mod), a C compiler for the race detector, and npm.
-# npm fetches the conformance suite and the Node.js 22 it runs under (both pinned
-# in internal/conformance/package-lock.json); no Node.js of yours is used on Linux.
+# npm fetches the conformance suite, the clients and servers of others, and the
+# Node.js 22 they run under (all pinned in internal/conformance/package-lock.json
+# and internal/interop/package-lock.json); no Node.js of yours is used on Linux.
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -10,20 +11,22 @@ FUZZTIME    ?= 10s
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 CONFORMANCE := ./internal/conformance
+INTEROP     := ./internal/interop
 
-.PHONY: help test needs build fmt vet staticcheck race simulate power conformance short bench crash vuln vuln-if-reachable fuzz demo
+.PHONY: help test needs build fmt vet staticcheck race simulate power conformance interop short bench crash vuln vuln-if-reachable fuzz demo
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-test: needs build fmt vet staticcheck race simulate power conformance vuln-if-reachable ## everything: what CI runs
+test: needs build fmt vet staticcheck race simulate power conformance interop vuln-if-reachable ## everything: what CI runs
 	@echo 'make test: all passed'
 
 needs: ## name what this machine lacks
 	@lacks=''; \
 	command -v $(GO) >/dev/null || lacks+=$$'\n  Go: https://go.dev/dl'; \
 	command -v "$${CC:-gcc}" >/dev/null || lacks+=$$'\n  a C compiler, for the race detector: apt-get install gcc libc6-dev'; \
-	command -v npm >/dev/null || lacks+=$$'\n  npm, for the conformance suite: apt-get install npm'; \
+	command -v npm >/dev/null || lacks+=$$'\n  npm, for the conformance suite and the clients of others: apt-get install npm'; \
+	command -v tmux >/dev/null || lacks+=$$'\n  tmux, for the forms on a terminal: apt-get install tmux'; \
 	if [ -n "$$lacks" ]; then echo "make test needs:$$lacks" >&2; exit 1; fi
 
 build: ## compile everything
@@ -39,8 +42,8 @@ vet: ## go vet
 staticcheck: ## honnef.co/go/tools
 	$(GO) run $(STATICCHECK) ./...
 
-race: ## the Go tests under the race detector, without the conformance suite
-	$(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v '/internal/conformance$$')
+race: ## the Go tests under the race detector, without the conformance suite and the clients of others
+	$(GO) test -race -timeout 20m $$($(GO) list ./... | grep -vE '/internal/(conformance|interop)$$')
 
 # The race detector makes these two many times slower and has little to see in
 # them: 'race' has a short form of each.
@@ -53,6 +56,9 @@ power: ## the power cut at every operation of a history, under SQLite
 # Never from the test cache: it cannot see that the server it starts has changed.
 conformance: ## the official MCP conformance suite against our fixtures
 	$(GO) test -race -count=1 -timeout 20m $(CONFORMANCE)
+
+interop: ## our server with clients that others wrote, and their servers (docs/interop.md)
+	$(GO) test -race -count=1 -timeout 10m $(INTEROP)
 
 short: ## the Go tests alone, quickly
 	$(GO) test -short ./...

@@ -4,9 +4,13 @@
 //   client.mjs PLAN URL            over Streamable HTTP
 //   client.mjs PLAN COMMAND ARGS…  over stdio
 //
-// PLAN is JSON: era ("modern" or "legacy"), token, rounds (how many at most),
-// calls (each {tool, arguments}, {prompt} or {resource}), and answers: what to
-// answer to a question, by its message. A question that has none is dismissed.
+// PLAN is JSON: era ("modern" or "legacy"), token, calls (each {tool,
+// arguments}, {prompt} or {resource}), and answers: what to answer to a
+// question, by its message. A question that has none is dismissed. The rounds of
+// a modern call are made by the client itself; those of a tool with repeat are
+// made here, and each retry is sent twice. With unlisted, tools are not listed
+// first: this client cannot make rounds by hand of a tool with an output schema
+// that it knows.
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 
@@ -19,23 +23,39 @@ const client = new Client(
   {
     capabilities: { elicitation: { form: {} } },
     versionNegotiation: { mode: plan.era === 'modern' ? { pin: '2026-07-28' } : 'legacy' },
-    inputRequired: { maxRounds: plan.rounds ?? 10 },
   },
 );
-client.setRequestHandler('elicitation/create', ({ params }) => {
-  say({ asked: params.message, schema: params.requestedSchema });
+function answer({ params }) {
+  say({ asked: params.message });
   return plan.answers?.[params.message] ?? { action: 'cancel' };
-});
+}
+client.setRequestHandler('elicitation/create', answer);
+
+// repeated makes a call's rounds, and says the result of every request.
+async function repeated(tool) {
+  const call = { name: tool.tool, arguments: tool.arguments ?? {} };
+  for (let retry = call; ; ) {
+    const results = [await client.callTool(retry, { allowInputRequired: true })];
+    if (retry !== call) results.push(await client.callTool(retry, { allowInputRequired: true }));
+    for (const result of results) say({ result });
+    const [{ resultType, inputRequests, requestState }] = results;
+    if (resultType !== 'input_required') return;
+    const inputResponses = Object.fromEntries(Object.entries(inputRequests).map(([key, request]) => [key, answer(request)]));
+    retry = { ...call, inputResponses, requestState };
+  }
+}
 
 const transport = target.startsWith('http:')
   ? new StreamableHTTPClientTransport(new URL(target), { requestInit: { headers: { Authorization: `Bearer ${plan.token}` } } })
   : new StdioClientTransport({ command: target, args, stderr: 'inherit' });
 await client.connect(transport);
-say({ era: client.getProtocolEra(), tools: (await client.listTools()).tools.map((tool) => tool.name) });
+say({ era: client.getProtocolEra() });
+if (!plan.unlisted) await client.listTools();
 
 for (const call of plan.calls) {
   try {
-    if (call.tool) say({ result: await client.callTool({ name: call.tool, arguments: call.arguments ?? {} }) });
+    if (call.repeat) await repeated(call);
+    else if (call.tool) say({ result: await client.callTool({ name: call.tool, arguments: call.arguments ?? {} }) });
     else if (call.prompt) say({ result: await client.getPrompt({ name: call.prompt }) });
     else say({ result: await client.readResource({ uri: call.resource }) });
   } catch (error) {

@@ -21,6 +21,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/tallystick/tallystick"
 	"github.com/tallystick/tallystick/embedded"
 )
 
@@ -41,7 +42,8 @@ func main() {
 
 func run(ctx context.Context, addr, data string, stdio bool) error {
 	plain := mcp.NewServer(&mcp.Implementation{Name: "desk", Version: "1"}, nil)
-	s, err := embedded.Open(data, plain, nil)
+	// Whoever waits for somebody else is told so after a second.
+	s, err := embedded.Open(data, plain, &tallystick.Options{Limits: tallystick.Limits{InlineWait: time.Second}})
 	if err != nil {
 		return err
 	}
