@@ -64,7 +64,8 @@ func (x *exchange) live(ctx context.Context, run *engine.Run, mine []record.Ques
 }
 
 // askAll asks all questions at once, each until it is answered, settled by
-// somebody else, or expired by the store's clock. An error is the client's.
+// somebody else, in this process or another, or expired by the store's clock. An
+// error is the client's, and ends them all: the call fails with it.
 func (x *exchange) askAll(ctx context.Context, run *engine.Run, open []record.Question) (*answers, error) {
 	watch := x.s.engine.Watch(run.Call().ID)
 	defer watch.Stop()
@@ -89,6 +90,7 @@ func (x *exchange) askAll(ctx context.Context, run *engine.Run, open []record.Qu
 				given[i] = g
 			} else if one.Err() == nil {
 				errs[i] = fmt.Errorf("the client could not be asked %q: %s", open[i].Key, notAsked(err))
+				end()
 			}
 		})
 	}
@@ -98,6 +100,8 @@ func (x *exchange) askAll(ctx context.Context, run *engine.Run, open []record.Qu
 		wg.Wait()
 	}()
 	for {
+		other := x.s.store.Wake()
+		run.Refresh(x.values)
 		for i, q := range open {
 			if run.Call().Question(q.WireKey).State != record.Open {
 				no[i]()
@@ -105,6 +109,7 @@ func (x *exchange) askAll(ctx context.Context, run *engine.Run, open []record.Qu
 		}
 		select {
 		case <-watch.C:
+		case <-other:
 		case <-asked:
 			return collect(given), errors.Join(errs...)
 		}

@@ -118,6 +118,9 @@ func (e *Engine) refresh(ctx context.Context, r *Run) {
 	}
 }
 
+// Refresh has the run look at what other processes have done to its call.
+func (r *Run) Refresh(ctx context.Context) { r.e.refresh(ctx, r) }
+
 // attend reports whether a run is at a call that a run of another waits for, or
 // soon will be. Who waits lends it a worker: if those that wait had all the
 // places, the call would never get one, and they would wait for ever. That is
