@@ -30,7 +30,8 @@ type Options struct {
 	// the person says so, and at no other time.
 	Open func(address string) error
 	// Interrupt is called when Ctrl-C is pressed in a form, which is no SIGINT
-	// there. The form is gone then and the question not answered. May be nil.
+	// there. The form is gone then and the question not answered. It must not wait
+	// for the Asker. May be nil.
 	Interrupt func()
 	Now       func() time.Time // nil: time.Now
 }
@@ -295,7 +296,9 @@ func (a *asking) choose(title string, choices ...string) (string, error) {
 
 // leave shows a page until it is done or left. Every other end is an error.
 func (a *asking) leave(p *page) (ending, error) {
+	free := a.Screen.take()
 	err := a.show(a.ctx, p)
+	free()
 	switch {
 	case err != nil:
 	case p.end == gone:

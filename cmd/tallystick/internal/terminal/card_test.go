@@ -192,6 +192,19 @@ func TestProgressIsRedrawnInItsPlace(t *testing.T) {
 	wrote("⠋ working · call-1\x1b[K\r\n  │ busy\x1b[K")
 }
 
+func TestLinesWaitUntilAFormHasGone(t *testing.T) {
+	var out strings.Builder
+	s := &Screen{out: &out, width: func() int { return 81 }}
+	free := s.take()
+	s.Say("another call has ended")
+	if out.Len() > 0 {
+		t.Errorf("written over the form: %q", out.String())
+	}
+	free()
+	s.Say("and so has this")
+	compare(t, out.String(), "another call has ended\nand so has this")
+}
+
 func TestWithoutATerminalProgressIsALineForEachChange(t *testing.T) {
 	var out strings.Builder
 	s := &Screen{out: &out}

@@ -28,6 +28,8 @@ type Screen struct {
 	drawn []string // rows of progress that stand on the screen, the cursor at the end of the last
 	last  string   // what was printed last, where it is no terminal
 	forms int      // open ones: no progress meanwhile
+	taken bool     // a page draws on the screen by itself
+	later []byte   // lines for when it is free
 }
 
 // NewScreen is the screen at out, which is best standard error: results go to
@@ -59,10 +61,15 @@ func (s *Screen) columns() int {
 	return max(s.width()-1, 20)
 }
 
-// Write prints whole lines. The progress is taken away first.
+// Write prints whole lines. The progress is taken away first. Where a form is
+// on the screen, they are printed when it has gone.
 func (s *Screen) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.taken {
+		s.later = append(s.later, p...)
+		return len(p), nil
+	}
 	s.clear()
 	return s.out.Write(p)
 }
@@ -153,5 +160,19 @@ func (s *Screen) hold() (release func()) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.forms--
+	}
+}
+
+// take leaves the screen to a page until free is called.
+func (s *Screen) take() (free func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taken = true
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.taken = false
+		s.out.Write(s.later)
+		s.later = nil
 	}
 }
