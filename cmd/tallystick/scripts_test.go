@@ -33,6 +33,7 @@ func TestMain(m *testing.M) {
 //	exits N CMD...  runs a command that ends with that exit code
 //	member VAR NAME sets a variable to a member of the last JSON line of standard output
 //	word VAR        sets a variable to the first word of standard output
+//	newkey VAR ID   sets a variable to the key of a list that is not that one
 //
 // case S16 (resources and prompts that ask, where nobody can answer): asks.txt
 // case S34 (four kinds of no): codes.txt
@@ -53,7 +54,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"desk": startDesk, "site": startSite, "exits": exits, "member": member, "word": word,
+			"desk": startDesk, "site": startSite, "exits": exits, "member": member, "word": word, "newkey": newKey,
 		},
 	})
 }
@@ -136,6 +137,16 @@ func word(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], words[0])
 }
 
+func newKey(ts *testscript.TestScript, _ bool, args []string) {
+	for line := range strings.Lines(ts.ReadFile("stdout")) {
+		if id := strings.Fields(line)[0]; id != args[1] {
+			ts.Setenv(args[0], id)
+			return
+		}
+	}
+	ts.Fatalf("there is no other key")
+}
+
 // far is an MCP server whose tools ask one question each.
 func far() {
 	server := mcp.NewServer(&mcp.Implementation{Name: "far", Version: "1"}, nil)
@@ -145,6 +156,9 @@ func far() {
 				return &mcp.CallToolResult{InputRequests: questions, RequestState: "sealed-by-far"}, nil
 			}
 			b, err := json.Marshal(r.Params.InputResponses)
+			if name == "pin" {
+				b = []byte("thanks")
+			}
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(b)}}}, err
 		})
 	}

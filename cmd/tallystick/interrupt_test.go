@@ -1,0 +1,203 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/desk"
+)
+
+// served is a desk in this process, and what the command needs to reach it.
+type served struct {
+	url    string
+	people desk.People
+	env    []string
+}
+
+func serveDesk(t *testing.T) served {
+	t.Helper()
+	data := t.TempDir()
+	ctx, stop := context.WithCancel(context.Background())
+	ready, ended := make(chan string, 1), make(chan error, 1)
+	go func() {
+		ended <- desk.Serve(ctx, desk.Options{Data: data, Addr: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler), Ready: func(url string) { ready <- url }})
+	}()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	var s served
+	select {
+	case url := <-ready:
+		s.url = url + "/mcp"
+	case err := <-ended:
+		ended <- nil
+		t.Fatal(err)
+	}
+	var err error
+	if s.people, err = desk.LoadPeople(data); err != nil {
+		t.Fatal(err)
+	}
+	shop, err := desk.OpenShop(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shop.Close()
+	if _, err := shop.Stock(ctx); err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	s.env = append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_STATE_HOME="+home)
+	return s
+}
+
+// running is a command at work.
+type running struct {
+	*exec.Cmd
+	errs *bufio.Reader
+	out  bytes.Buffer
+}
+
+func (s served) start(t *testing.T, person string, args ...string) *running {
+	t.Helper()
+	args = append(args, "--header", "Authorization: Bearer "+s.people.Named(person).Token)
+	r := &running{Cmd: exec.CommandContext(t.Context(), "tallystick", args...)}
+	r.Env, r.Stdout = s.env, &r.out
+	errs, err := r.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.errs = bufio.NewReader(errs)
+	if err := r.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *running) interrupt(t *testing.T) {
+	t.Helper()
+	if err := r.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// end returns the exit code and the rest of what it said.
+func (r *running) end(t *testing.T) (int, string) {
+	t.Helper()
+	rest, err := io.ReadAll(r.errs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := r.Wait(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return r.ProcessState.ExitCode(), string(rest)
+}
+
+// case S74: the first Ctrl-C ends the task at the server too.
+func TestCtrlCCancelsTheTaskAndReports(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there is no interrupt to send on Windows: run this on another system")
+	}
+	t.Parallel()
+	s := serveDesk(t)
+	r := s.start(t, "ann", "call", s.url, "export", `{"month":"2026-07"}`, "--json")
+	until(t, r.errs, "working: part")
+	r.interrupt(t)
+	code, rest := r.end(t)
+	if code != 6 || !strings.Contains(rest, "cancelling ") {
+		t.Errorf("exit code %d; it said\n%s", code, rest)
+	}
+	var said struct{ State, Outcome, Task string }
+	if err := json.Unmarshal(r.out.Bytes(), &said); err != nil || said.State != "cancelled" || said.Outcome != "cancelled" || said.Task == "" {
+		t.Errorf("%+v, %v", said, err)
+	}
+}
+
+// case S74: the second Ctrl-C lets go, and says how to come back.
+func TestASecondCtrlCLetsGoOfTheCall(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there is no interrupt to send on Windows: run this on another system")
+	}
+	t.Parallel()
+	s := serveDesk(t)
+	// The bank takes 3 s, and what it has begun is not broken off.
+	r := s.start(t, "fay", "call", s.url, "payout", `{"orderId":"A-1006"}`)
+	until(t, r.errs, "paying 305.00 EUR")
+	r.interrupt(t)
+	until(t, r.errs, "Ctrl-C again lets go of it")
+	r.interrupt(t)
+	code, rest := r.end(t)
+	at := strings.Index(rest, "tallystick resume ")
+	if code != 12 || at < 0 {
+		t.Fatalf("exit code %d; it said\n%s", code, rest)
+	}
+	id := strings.Fields(rest[at:])[2]
+	// The cancel reached the server all the same.
+	r = s.start(t, "fay", "resume", id, "--quiet")
+	if code, rest = r.end(t); code != 6 && code != 0 {
+		t.Errorf("resumed: exit code %d; it said\n%s", code, rest)
+	}
+}
+
+// case S74: what is told to end lets go of the call, and does not cancel it.
+func TestSIGTERMLetsGoOfTheCall(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there is no SIGTERM to send on Windows: run this on another system")
+	}
+	t.Parallel()
+	s := serveDesk(t)
+	r := s.start(t, "ann", "call", s.url, "export", `{"month":"2026-07"}`)
+	until(t, r.errs, "working: part")
+	if err := r.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	code, rest := r.end(t)
+	if code != 12 || !strings.Contains(rest, "tallystick resume ") {
+		t.Fatalf("exit code %d; it said\n%s", code, rest)
+	}
+	// Resume finds it by itself.
+	r = s.start(t, "ann", "resume")
+	if code, rest = r.end(t); code != 0 || strings.TrimSpace(r.out.String()) != `{"month":"2026-07","parts":8}` {
+		t.Errorf("resumed: exit code %d, %s; it said\n%s", code, r.out.String(), rest)
+	}
+}
+
+// A call has one driver: others look on, and cancel through it.
+func TestOtherProcessesLookOnAndCancelThroughTheDriver(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there is no interrupt to send on Windows: run this on another system")
+	}
+	t.Parallel()
+	s := serveDesk(t)
+	first := s.start(t, "ann", "call", s.url, "export", `{"month":"2026-07"}`)
+	said := until(t, first.errs, "working: part")
+	id := strings.Fields(said[strings.LastIndex(strings.TrimSpace(said), "\n")+1:])[0]
+	second := s.start(t, "ann", "watch", id, "--json")
+	until(t, second.errs, "is at this call; looking on")
+	third := s.start(t, "ann", "cancel", id)
+	if code, rest := third.end(t); code != 0 || !strings.Contains(third.out.String(), "cancelled") {
+		t.Errorf("the third: exit code %d, %s; it said\n%s", code, third.out.String(), rest)
+	}
+	if code, rest := first.end(t); code != 6 {
+		t.Errorf("the first: exit code %d; it said\n%s", code, rest)
+	}
+	code, rest := second.end(t)
+	if code != 6 || !strings.Contains(second.out.String(), `"event":"end"`) {
+		t.Errorf("the second: exit code %d, %s; it said\n%s", code, second.out.String(), rest)
+	}
+}
