@@ -132,7 +132,7 @@ func (c *Client) connect() (*link, error) {
 	l.live.l = l
 	wrapped := &tapTransport{inner: t, l: l}
 	if h, ok := t.(*mcp.StreamableClientTransport); ok {
-		l.web = newWeb(h, c.opts.Limits.Message)
+		l.web = newWeb(h, c.opts.Limits.Message, l.stop)
 		wrapped.inner = l.web.transport()
 	}
 	sdk := mcp.NewClient(c.opts.Info, &mcp.ClientOptions{
@@ -336,9 +336,7 @@ func (l *link) read(x *exchange, r *jsonrpc.Response) (json.RawMessage, error) {
 func (l *link) notWritten(ctx context.Context, x *exchange, err error) error {
 	status := x.statusCode()
 	switch {
-	case l.web.isHTTP() && status == 0 && !x.left.Load():
-		return &linkError{kind: notSent, err: err}
-	case status == 0:
+	case status == 0: // lost says whether it is
 		return l.lost(x, err)
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return &linkError{kind: unauthorized, err: fmt.Errorf("HTTP %d", status)}
@@ -348,19 +346,25 @@ func (l *link) notWritten(ctx context.Context, x *exchange, err error) error {
 	}
 	switch {
 	case status == http.StatusNotFound && l.session.ID() != "":
-		l.stop() // the session is gone; nothing was done in it
+		// The session is gone; nothing was done in it.
 		return &linkError{kind: notSent, err: errors.New("the session has ended")}
 	case status == http.StatusTooManyRequests:
 		return &linkError{kind: refused, err: errors.New("HTTP 429: too many requests"), after: x.retryAfter()}
 	case status >= 400 && status < 500:
 		return &serverError{Message: fmt.Sprintf("HTTP %d %s", status, http.StatusText(status)), Status: status}
 	}
+	if broken := x.problem(); broken != nil {
+		return l.lost(x, broken)
+	}
+	if status < 300 {
+		return l.lost(x, err)
+	}
 	return l.lost(x, fmt.Errorf("HTTP %d %s", status, http.StatusText(status)))
 }
 
 // lost is the error of a request that the server may have done.
 func (l *link) lost(x *exchange, err error) error {
-	if l.web.isHTTP() && x.statusCode() == 0 && !x.left.Load() {
+	if l.web.isHTTP() && !x.left() {
 		return &linkError{kind: notSent, err: err}
 	}
 	return &linkError{kind: lost, err: err, after: x.retryAfter()}

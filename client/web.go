@@ -37,12 +37,16 @@ type exchange struct {
 	name    string            // Mcp-Name, where the SDK sets none
 	headers map[string]string // Mcp-Param-…
 
-	left atomic.Bool // there was a connection: some of it may have left
+	// stays: the transport says that it has no connection yet, so that nothing
+	// can have left. One that tells nothing of its connections may have sent it.
+	stays atomic.Bool
 
 	mu     sync.Mutex // guards what follows
+	sent   bool       // a transport was given it
 	status int
 	after  time.Duration
 	body   []byte // of a response that is no success
+	broken error  // why the response cannot be read
 }
 
 type exchangeKey struct{}
@@ -61,6 +65,19 @@ func (x *exchange) retryAfter() time.Duration {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.after
+}
+
+// left reports whether the server may have got some of it.
+func (x *exchange) left() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.sent && (x.status != 0 || !x.stays.Load())
+}
+
+func (x *exchange) problem() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.broken
 }
 
 // rpcError is the JSON-RPC error that came with an HTTP status, if one did.
@@ -87,13 +104,14 @@ type web struct {
 	t     *mcp.StreamableClientTransport // with this web beneath
 	next  http.RoundTripper
 	limit int
+	gone  func() // the server knows the session no more
 
 	version atomic.Pointer[string] // of a 2025-era session
 }
 
-func newWeb(t *mcp.StreamableClientTransport, limit int) *web {
+func newWeb(t *mcp.StreamableClientTransport, limit int, gone func()) *web {
 	own := *t
-	w := &web{t: &own, limit: limit}
+	w := &web{t: &own, limit: limit, gone: gone}
 	user := http.Client{}
 	if t.HTTPClient != nil {
 		user = *t.HTTPClient
@@ -134,7 +152,19 @@ func (w *web) RoundTrip(r *http.Request) (*http.Response, error) {
 	if x == nil {
 		x = new(exchange)
 	}
-	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { x.left.Store(true) }})
+	x.mu.Lock()
+	first := !x.sent
+	x.sent = true
+	x.mu.Unlock()
+	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		GetConn: func(string) {
+			if first {
+				first = false
+				x.stays.Store(true)
+			}
+		},
+		GotConn: func(httptrace.GotConnInfo) { x.stays.Store(false) },
+	})
 	r = r.Clone(ctx)
 	if v := w.version.Load(); v != nil && r.Header.Get(headerVersion) == "" {
 		r.Header.Set(headerVersion, *v)
@@ -162,18 +192,47 @@ func (w *web) RoundTrip(r *http.Request) (*http.Response, error) {
 		x.mu.Lock()
 		x.body = body
 		x.mu.Unlock()
+		if r.Method == http.MethodPost && !isRPC(body) {
+			putBody(resp, []byte(rejected)) // it costs this request only
+			if resp.StatusCode == http.StatusNotFound && r.Header.Get(headerSession) != "" {
+				w.gone()
+			}
+		}
 	case kind == "application/json":
-		// Read here, so that a body that breaks off costs this request only and
-		// not the SDK's session.
+		// Read here, so that a body that breaks off or is no message costs this
+		// request only and not the SDK's session.
 		body, err := readBody(resp, w.limit)
-		if err == nil && len(body) > 0 && !shallow(body) {
-			err = fmt.Errorf("%w: over the limit nesting %d", ErrInvalidResponse, maxNesting)
+		switch {
+		case err == nil && !shallow(body):
+			err = invalid("over the limit nesting %d", maxNesting)
+		case err == nil && !isRPC(body):
+			err = errors.New("the response is no JSON-RPC message")
+			resp.Header.Del("Content-Type") // nothing reads it then
+			x.mu.Lock()
+			x.broken = err
+			x.mu.Unlock()
+			return resp, nil
 		}
 		if err != nil {
+			x.mu.Lock()
+			x.broken = err
+			x.mu.Unlock()
 			return nil, err
 		}
 	}
 	return resp, nil
+}
+
+// rejected stands for a response that says no by its HTTP status alone. The SDK
+// gives up its session otherwise, and with it all that is under way.
+const rejected = `{"jsonrpc":"2.0","id":0,"error":{"code":-32000,"message":"see the HTTP status"}}`
+
+func isRPC(body []byte) bool {
+	if !shallow(body) {
+		return false
+	}
+	_, err := jsonrpc.DecodeMessage(body)
+	return err == nil
 }
 
 // CloseIdleConnections lets http.Client's reach the transport beneath.
@@ -196,8 +255,12 @@ func readBody(resp *http.Response, limit int) ([]byte, error) {
 		body = body[:limit]
 		err = fmt.Errorf("%w: the response is %w, over the limit of %d bytes: raise Limits.Message", ErrInvalidResponse, errTooLarge, limit)
 	}
-	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	putBody(resp, body)
 	return body, err
+}
+
+func putBody(resp *http.Response, body []byte) {
+	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 }
 
 // shallow reports whether b is not nested too deep for readers that recur.
