@@ -2,6 +2,7 @@ package tallystick_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -84,4 +85,23 @@ func nested(n int) any {
 		return 1
 	}
 	return []any{nested(n - 1)}
+}
+
+// A number that a handler's float64 cannot hold is named, in whatever it comes.
+func TestANumberOutOfRangeIsNamed(t *testing.T) {
+	d := newDesk(t, setup{tools: func(d *desk) {
+		tallystick.AddTool(d.srv, &mcp.Tool{Name: "any"}, nil, func(context.Context, *tallystick.Call, map[string]any) (*mcp.CallToolResult, any, error) {
+			return nil, nil, nil
+		})
+	}})
+	ann := d.as("ann/acme", capsNone)
+	for raw, at := range map[string]string{`{"a":1,"price":1e400}`: `"/price"`, `{"deep":[{"b~":2},{"c":-1e999}]}`: `"/deep/1/c"`} {
+		r := ann.send("tools/call", "any", map[string]any{"arguments": json.RawMessage(raw)})
+		if !r.isError() || !strings.Contains(r.text(), at) || !strings.Contains(r.text(), "out of range") {
+			t.Errorf("%s: %s", raw, r.raw)
+		}
+	}
+	if r := ann.send("tools/call", "any", map[string]any{"arguments": json.RawMessage(`{"price":1e308}`)}); r.isError() {
+		t.Errorf("in range: %s", r.raw)
+	}
 }

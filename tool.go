@@ -9,6 +9,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -281,6 +282,9 @@ func (in *valueSchema) full(args []byte) (json.RawMessage, error) {
 	}
 	value := map[string]any{}
 	if err := json.Unmarshal(args, &value); err != nil {
+		if at, ok := outOfRange(args); ok {
+			return nil, fmt.Errorf("the number at %q is out of range: it is larger than 64-bit floating point holds", at)
+		}
 		return nil, errors.New("they are no object")
 	}
 	if value == nil {
@@ -295,6 +299,40 @@ func (in *valueSchema) full(args []byte) (json.RawMessage, error) {
 		return nil, err
 	}
 	return overlay(args, full)
+}
+
+// outOfRange finds a number that no float64 can hold, as a JSON Pointer.
+func outOfRange(raw []byte) (at string, found bool) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var value any
+	if d.Decode(&value) != nil {
+		return "", false
+	}
+	var walk func(v any, path jsontext.Pointer) bool
+	walk = func(v any, path jsontext.Pointer) bool {
+		switch v := v.(type) {
+		case json.Number:
+			_, err := v.Float64()
+			at = string(path)
+			return err != nil
+		case map[string]any:
+			for _, name := range slices.Sorted(maps.Keys(v)) {
+				if walk(v[name], path.AppendToken(name)) {
+					return true
+				}
+			}
+		case []any:
+			for i, e := range v {
+				if walk(e, path.AppendToken(strconv.Itoa(i))) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	found = walk(value, "")
+	return at, found
 }
 
 // overlay adds to an object the members that full has and it has not.
