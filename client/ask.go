@@ -209,7 +209,7 @@ func (d *drive) consultOnce(ctx context.Context, q Question) error {
 	}
 	return d.update(context.WithoutCancel(ctx), func(e *entry) error {
 		if kept := e.question(q.Key); kept == nil || !kept.open() || e.ended() || e.questionID(kept) != q.ID {
-			return nil // answered meanwhile, or no longer asked: the key may be another round's
+			return errUnchanged // answered meanwhile, or no longer asked: the key may be another round's
 		}
 		return e.answer(q.Key, a, "person")
 	})

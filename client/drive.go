@@ -94,6 +94,9 @@ func (d *drive) change(ctx context.Context, f func(*entry) error) error {
 	default:
 	}
 	err := d.update(ctx, f)
+	if errors.Is(err, errLost) { // it has just been let go of, or is another process's
+		return d.c.opts.Memory.change(ctx, d.id, f)
+	}
 	select {
 	case d.changed <- struct{}{}:
 	default:

@@ -22,7 +22,12 @@ import (
 	"github.com/tallystick/tallystick/store/memory"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if runChild() {
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // A desk is a tallystick server over HTTP, which counts what it has done.
 type desk struct {
