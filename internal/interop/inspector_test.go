@@ -22,7 +22,7 @@ type inspected struct {
 // inspect runs one request of the Inspector's command line as ann.
 func inspect(t *testing.T, url, era string, args ...string) inspected {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := install(t).Command(ctx, npm.Script("@modelcontextprotocol/inspector", "clients", "launcher", "build", "index.js"),
 		append([]string{"--cli", "--server-url", url, "--transport", "http", "--header", "Authorization: Bearer ann",
