@@ -235,11 +235,15 @@ func (a *app) reachedBy(t target, answerer client.Answerer, notify func(client.S
 	if err != nil {
 		return nil, err
 	}
-	return client.New(client.Options{
+	c, err := client.New(client.Options{
 		Memory: m, Server: t.name, Transport: transport, Answerer: answerer, Policy: a.rules(), Notify: notify,
 		Info:   &mcp.Implementation{Name: "tallystick", Version: "1"},
 		Limits: client.Limits{Deadline: a.Deadline, Outage: a.outage},
 	})
+	if err != nil { // of the policy, or of a flag
+		return nil, usage("%s", textOf(err))
+	}
+	return c, nil
 }
 
 // rules are the settings' policy.

@@ -17,7 +17,9 @@ func TestEveryMemberIsDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	doc := string(raw)
-	has := func(name string) bool { return strings.Contains(doc, "`"+name+"`") || strings.Contains(doc, `"`+name+`"`) }
+	has := func(name string) bool {
+		return strings.Contains(doc, "`"+name+"`") || strings.Contains(doc, `"`+name+`"`)
+	}
 	var members func(typ reflect.Type)
 	members = func(typ reflect.Type) {
 		for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice || typ.Kind() == reflect.Map {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,24 +26,36 @@ type follower struct {
 	changed chan struct{} // capacity 1: some status has changed
 	first   chan string   // capacity 1: the id of the first call that was heard of
 	stop    func()
+
+	current    atomic.Pointer[client.Handle] // the call that is driven; nil: none
+	interrupts atomic.Int32                  // how often it was interrupted
 }
 
 // follow begins to listen to signals, and makes who answers.
 func (a *app) follow(g answering, ask bool) (*follower, error) {
 	f := &follower{app: a, signals: make(chan os.Signal, 4), changed: make(chan struct{}, 1), first: make(chan string, 1)}
 	var err error
-	f.answers, err = a.answerer(g, ask, func() {
-		select {
-		case f.signals <- os.Interrupt:
-		default:
-		}
-	})
+	f.answers, err = a.answerer(g, ask, f.interrupted)
 	if err != nil {
 		return nil, err
 	}
 	signal.Notify(f.signals, os.Interrupt, syscall.SIGTERM)
 	f.stop = func() { signal.Stop(f.signals) }
 	return f, nil
+}
+
+// interrupted is told of Ctrl-C in a form, which is no signal there. It cancels
+// the call before the form returns without an answer, since that would be the
+// end of a call that waits for nothing else.
+func (f *follower) interrupted() {
+	if h := f.current.Load(); h != nil && f.interrupts.Add(1) == 1 {
+		f.cancel(h)
+		return
+	}
+	select {
+	case f.signals <- os.Interrupt:
+	default:
+	}
 }
 
 // notify is client.Options.Notify.
@@ -77,7 +90,10 @@ func (f *follower) until(h *client.Handle, enough func(client.Status) bool, each
 		over = time.After(f.Timeout)
 	}
 	defer f.screen.Clear()
-	for interrupts := 0; ; {
+	f.interrupts.Store(0)
+	f.current.Store(h)
+	defer f.current.Store(nil)
+	for {
 		st := h.Status()
 		if !f.Quiet {
 			f.screen.Show(st, time.Now())
@@ -99,7 +115,7 @@ func (f *follower) until(h *client.Handle, enough func(client.Status) bool, each
 		case <-over:
 			return f.letGo(h, "the time of --timeout is over")
 		case s := <-f.signals:
-			if interrupts++; s != os.Interrupt || interrupts > 1 {
+			if s != os.Interrupt || f.interrupts.Add(1) > 1 {
 				return f.letGo(h, "let go of it")
 			}
 			f.cancel(h)

@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/exit"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/plainjson"
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/tour"
 )
 
@@ -35,11 +37,18 @@ func run(root *cobra.Command, understood *bool) int {
 		fmt.Fprintln(os.Stderr, "tallystick: interrupted; the server is stopped")
 		return 130
 	}
-	fmt.Fprintln(os.Stderr, "tallystick:", err)
+	code := exit.Failed
 	if !*understood {
-		return int(exit.Usage)
+		code = exit.Usage
 	}
-	return int(exit.Failed)
+	fmt.Fprintln(os.Stderr, "tallystick:", err)
+	if slices.Contains(os.Args, "--json") {
+		e := end{code: code, text: textOf(err), err: err}
+		if line, err := plainjson.Line(failure{Outcome: code.Name(), Exit: code, Error: e.document()}); err == nil {
+			fmt.Println(line)
+		}
+	}
+	return int(code)
 }
 
 // command returns all commands, and where it is noted that one was understood

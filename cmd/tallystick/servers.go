@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -140,9 +143,9 @@ func (a *app) login(name string, s settings.Server) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancelCause(a.ctx)
-	defer stop(nil)
-	person := terminal.New(terminal.Options{Screen: a.screen, In: a.in, Where: a.where, Interrupt: func() { stop(errInterrupted) }})
+	ctx, stop := signal.NotifyContext(a.ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	person := terminal.New(terminal.Options{Screen: a.screen, In: a.in, Where: a.where, Interrupt: stop})
 	var tracer *trace.Tracer
 	if a.trace {
 		tracer = trace.New(a.screen)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -60,12 +61,18 @@ func (a *app) tasks() error {
 			safetext.Short(st.Server, 40), safetext.Short(calledAs(st.Name, st.Arguments), 60), safetext.Short(said(st), 60))
 	}
 	_ = w.Flush() // into a string
+	if slices.ContainsFunc(all, driven) {
+		defer a.hint("* a process is at it")
+	}
 	return a.text("%s", strings.TrimSuffix(b.String(), "\n"))
 }
 
+// driven reports whether a process is at a call.
+func driven(st client.Status) bool { return st.Driver != "" && !st.State.Final() }
+
 func stateOf(st client.Status) string {
 	s := string(st.State)
-	if st.Driver != "" {
+	if driven(st) {
 		s += "*"
 	}
 	return s

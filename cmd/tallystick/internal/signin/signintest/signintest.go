@@ -23,6 +23,7 @@ type Site struct {
 	codes     map[string]url.Values
 	access    map[string]bool
 	refresh   map[string]bool
+	came      int // to the page
 	refreshes int
 	revoked   bool
 }
@@ -73,6 +74,13 @@ func (s *Site) Refreshes() int {
 	return s.refreshes
 }
 
+// Came counts how often somebody has come to sign in.
+func (s *Site) Came() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.came
+}
+
 // Revoke makes all tokens useless.
 func (s *Site) Revoke() {
 	s.mu.Lock()
@@ -87,6 +95,7 @@ func (s *Site) authorize(w http.ResponseWriter, r *http.Request) {
 	code := rand.Text()
 	s.mu.Lock()
 	s.codes[code] = q
+	s.came++
 	s.mu.Unlock()
 	http.Redirect(w, r, q.Get("redirect_uri")+"?"+url.Values{"code": {code}, "state": {q.Get("state")}}.Encode(), http.StatusFound)
 }
