@@ -357,3 +357,9 @@ func wants(t *testing.T, err error, kind error, words ...string) *client.Error {
 	}
 	return known
 }
+
+// silent is who has no answer before the question is withdrawn.
+func silent(ctx context.Context, _ client.Question) (client.Answer, error) {
+	<-ctx.Done()
+	return client.Answer{}, ctx.Err()
+}

@@ -281,19 +281,12 @@ func (d *drive) attempt() (*link, json.RawMessage, error) {
 		}
 	}
 	e := d.entry()
-	x := new(exchange)
-	inHeaders := l.web.isHTTP() && l.modern && e.Method == methodTool
-	if inHeaders {
-		x.headers, _ = l.headersOf(e.Name, e.Arguments)
-	}
-	raw, err := d.exchange(l, x, d.outgoing(e))
+	raw, err := d.exchange(l, l.exchangeOf(e), d.outgoing(e))
 	var said *serverError
-	if errors.As(err, &said) && said.Code == codeHeaderMismatch && inHeaders && l.learn(d.ctx, e.Name) {
+	if errors.As(err, &said) && said.Code == codeHeaderMismatch && l.inHeaders(e) && l.learn(d.ctx, e.Name) {
 		// Refused before it was looked at, for headers that only the tool's
 		// schema tells.
-		x = new(exchange)
-		x.headers, _ = l.headersOf(e.Name, e.Arguments)
-		raw, err = d.exchange(l, x, d.outgoing(e))
+		raw, err = d.exchange(l, l.exchangeOf(e), d.outgoing(e))
 	}
 	return l, raw, err
 }

@@ -350,6 +350,8 @@ func (l *link) notWritten(ctx context.Context, x *exchange, err error) error {
 		return &linkError{kind: notSent, err: errors.New("the session has ended")}
 	case status == http.StatusTooManyRequests:
 		return &linkError{kind: refused, err: errors.New("HTTP 429: too many requests"), after: x.retryAfter()}
+	case status >= 300 && status < 400: // sent elsewhere, and not followed
+		return &serverError{Message: fmt.Sprintf("HTTP %d: %v", status, err), Status: status}
 	case status >= 400 && status < 500:
 		return &serverError{Message: fmt.Sprintf("HTTP %d %s", status, http.StatusText(status)), Status: status}
 	}
@@ -433,12 +435,31 @@ func (l *link) headersOf(tool string, arguments json.RawMessage) (headers map[st
 	return paramValues(b, arguments), known
 }
 
+// inHeaders reports whether arguments of this call may have to be in headers.
+func (l *link) inHeaders(e *entry) bool {
+	return l.web.isHTTP() && l.modern && e.Method == methodTool
+}
+
+// exchangeOf is a new exchange with the headers of a call.
+func (l *link) exchangeOf(e *entry) *exchange {
+	x := new(exchange)
+	if l.web.isHTTP() && l.modern {
+		x.name = e.Name
+	}
+	if l.inHeaders(e) {
+		x.headers, _ = l.headersOf(e.Name, e.Arguments)
+	}
+	return x
+}
+
 // learn finds out about a tool whose headers are not known. It reports whether
 // they are now.
 func (l *link) learn(ctx context.Context, tool string) bool {
 	if _, known := l.headersOf(tool, nil); known {
 		return false
 	}
+	ctx, cancel := context.WithTimeout(ctx, l.c.opts.Limits.Request)
+	defer cancel()
 	_, err := l.tools(ctx)
 	return err == nil
 }

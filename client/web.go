@@ -34,7 +34,7 @@ const (
 // An exchange is what becomes known of one request beneath the SDK's transport.
 // It travels in the request's context; other transports leave it empty.
 type exchange struct {
-	name    string            // Mcp-Name, where the SDK sets none
+	name    string            // Mcp-Name: the SDK sets none, or as it is
 	headers map[string]string // Mcp-Param-…
 
 	// stays: the transport says that it has no connection yet, so that nothing
