@@ -1,4 +1,4 @@
-# Needs: Go (the version in go.mod), a C compiler for the race detector, and npm.
+# Needs: Go (the version in go.mod), a C compiler for the race detector, tmux, and npm.
 # npm fetches the conformance suite, the clients and servers of others, and the
 # Node.js 22 they run under (all pinned in internal/conformance/package-lock.json
 # and internal/interop/package-lock.json); no Node.js of yours is used on Linux.
