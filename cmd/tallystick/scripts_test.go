@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 // script runs testdata/NAME.txt. Beyond testscript's own commands:
 //
 //	desk            starts the demo's refund desk; $DESK is its URL, $ANN, $FAY and $OZ are tokens
+//	jobs            starts a server whose tool "job" ends when there is the file of its argument "until"; $JOBS is its URL
 //	site            starts a server that wants people to sign in; $SITE is its URL
 //	exits N CMD...  runs a command that ends with that exit code
 //	member VAR NAME sets a variable to a member of the last JSON line of standard output
@@ -47,7 +48,7 @@ func script(t *testing.T, name string) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"desk": startDesk, "site": startSite, "exits": exits, "member": member, "word": word, "newkey": newKey,
+			"desk": startDesk, "site": startSite, "jobs": startJobs, "exits": exits, "member": member, "word": word, "newkey": newKey,
 		},
 	})
 }

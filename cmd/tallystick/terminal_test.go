@@ -115,9 +115,9 @@ func TestCtrlCInAFormCancelsTheCall(t *testing.T) {
 // and Ctrl-C ends the task.
 func TestProgressIsShownAndCtrlCEndsTheTask(t *testing.T) {
 	t.Parallel()
-	s := serveDesk(t)
-	w := s.open(t, "call", s.url, "export", `{"month":"2026-07"}`, "--header", "Authorization: Bearer "+s.people.Named("ann").Token)
-	w.see("working", "left", "part 2 of 8")
+	s, arguments, _ := withJobs(t)
+	w := s.open(t, "call", s.url, "job", "{"+arguments+"}")
+	w.see("working", "left", "half of it")
 	w.press("C-c")
 	w.see("exit code 6.")
 }
