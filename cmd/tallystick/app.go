@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/mattn/go-isatty"
@@ -71,6 +72,7 @@ type app struct {
 	screen *terminal.Screen // standard error
 
 	opened *client.Memory
+	status atomic.Int32 // of the latest HTTP response
 }
 
 // do runs f as the command, reports its error, and makes the exit code of it.
@@ -230,6 +232,7 @@ func (a *app) reachedBy(t target, answerer client.Answerer, notify func(client.S
 	if a.trace {
 		o.Trace = a.screen
 	}
+	o.Answered = func(status int) { a.status.Store(int32(status)) }
 	o.Said = func(line string) { a.hint("%s: %s", safetext.Line(t.name), safetext.Line(line)) }
 	transport, err := reach.Transport(o)
 	if err != nil {

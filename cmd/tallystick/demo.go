@@ -82,6 +82,10 @@ func welcome(ctx context.Context, out io.Writer, url, data string) {
 
 // hint is a first request, and what a client's settings look like.
 const hint = `
+Try it, in another terminal:
+
+tallystick call %[1]s/mcp refund '{"orderId":"%[3]s"}' --header 'Authorization: Bearer %[2]s'
+
 A client of yours: Streamable HTTP, URL %[1]s/mcp, header "Authorization: Bearer %[2]s".
 Tools: refund, voucher, export, payout (finance), call_status. Or by hand:
 

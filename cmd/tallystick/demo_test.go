@@ -220,6 +220,40 @@ func serving(t *testing.T, data string) (cmd *exec.Cmd, url, token string) {
 	return cmd, m[1], m[2]
 }
 
+// What "demo --serve" says to try is run as it stands, by a shell.
+func TestTheDemosHintWorks(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("NOT TESTED: the hint, as its quotes are those of a Unix shell: run this on another system")
+	}
+	t.Parallel()
+	data := t.TempDir()
+	cmd, errs := walk(t, "demo", "--serve", "--data", data)
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(stdout)
+	hint := regexp.MustCompile("(?m)^tallystick call .*$").FindString(until(t, lines, "Ctrl-C ends it"))
+	go io.Copy(io.Discard, lines) // ends with the command
+	shell := exec.CommandContext(t.Context(), "sh", "-c", hint+" --yes approve")
+	shell.Env = home(t)
+	var said strings.Builder
+	shell.Stderr = &said
+	out, err := shell.Output()
+	if err != nil || string(out) != `{"receipt":"R-1","of":"A-1001","paid":"40.00 EUR"}`+"\n" {
+		t.Errorf("%q: %s, %v\n%s", hint, out, err, said.String())
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, errs)
+	}
+}
+
 func TestServeLeavesTheDeskRunning(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()

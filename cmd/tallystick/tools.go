@@ -2,13 +2,15 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
+	"net/http"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
 
-	"github.com/go-json-experiment/json/jsontext"
-
+	"github.com/tallystick/tallystick/client"
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/safetext"
 )
 
@@ -45,6 +47,9 @@ func (a *app) tools(dash int, args []string) error {
 		return err
 	}
 	defer cl.Close()
+	if _, err := cl.Session(a.ctx); err != nil {
+		return a.fail(t.name, a.notReached(err))
+	}
 	all, err := cl.Tools(a.ctx)
 	if err != nil {
 		return a.fail(t.name, err)
@@ -83,6 +88,18 @@ func (a *app) tools(dash int, args []string) error {
 		}
 	}
 	return nil
+}
+
+// notReached makes of an error in connecting what it would be for a call.
+func (a *app) notReached(err error) error {
+	var known *client.Error
+	switch status := a.status.Load(); {
+	case errors.As(err, &known):
+		return err
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		return &client.Error{Kind: client.ErrUnauthorized, Reason: "give other credentials", Err: err}
+	}
+	return &client.Error{Kind: client.ErrUnreachable, Err: err}
 }
 
 func (a *app) printTools(server string, all []*mcp.Tool) error {

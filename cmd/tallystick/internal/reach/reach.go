@@ -25,6 +25,8 @@ type Options struct {
 	Server settings.Server // expanded
 	Tokens string          // the file with its OAuth tokens
 	Trace  io.Writer       // nil: no trace
+	// Answered is told of the status of each HTTP response. May be nil.
+	Answered func(status int)
 	// Said gets what a command says on its standard error, line by line.
 	Said func(line string)
 }
@@ -51,7 +53,7 @@ func Transport(o Options) (func() (mcp.Transport, error), error) {
 	web := Web(tracer)
 	t := mcp.StreamableClientTransport{Endpoint: o.Server.URL, HTTPClient: &http.Client{
 		CheckRedirect: web.CheckRedirect,
-		Transport:     headers{origin: o.Server.Origin(), add: o.Server.Headers, next: web.Transport},
+		Transport:     headers{origin: o.Server.Origin(), add: o.Server.Headers, answered: o.Answered, next: web.Transport},
 	}}
 	if o.Server.OAuth != nil {
 		h, err := signin.Handler(signin.Options{URL: o.Server.URL, OAuth: *o.Server.OAuth, File: o.Tokens, HTTP: web})
@@ -91,9 +93,10 @@ func sameOrigin(req *http.Request, via []*http.Request) error {
 
 // headers adds the server's headers, and to nothing that goes elsewhere.
 type headers struct {
-	origin string
-	add    map[string]string
-	next   http.RoundTripper
+	origin   string
+	add      map[string]string
+	answered func(int)
+	next     http.RoundTripper
 }
 
 func (h headers) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -103,7 +106,11 @@ func (h headers) RoundTrip(req *http.Request) (*http.Response, error) {
 			req.Header.Set(name, value)
 		}
 	}
-	return h.next.RoundTrip(req)
+	resp, err := h.next.RoundTrip(req)
+	if err == nil && h.answered != nil {
+		h.answered(resp.StatusCode)
+	}
+	return resp, err
 }
 
 // inherited is what a command gets of our environment: what programs need in
