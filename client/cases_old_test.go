@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 servers of the 2025 era ask for sampling and roots
+
 package client_test
 
 import (

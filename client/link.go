@@ -355,9 +355,6 @@ func (l *link) notWritten(ctx context.Context, x *exchange, err error) error {
 	case status >= 400 && status < 500:
 		return &serverError{Message: fmt.Sprintf("HTTP %d %s", status, http.StatusText(status)), Status: status}
 	}
-	if broken := x.problem(); broken != nil {
-		return l.lost(x, broken)
-	}
 	if status < 300 {
 		return l.lost(x, err)
 	}
@@ -368,6 +365,9 @@ func (l *link) notWritten(ctx context.Context, x *exchange, err error) error {
 func (l *link) lost(x *exchange, err error) error {
 	if l.web.isHTTP() && !x.left() {
 		return &linkError{kind: notSent, err: err}
+	}
+	if broken := x.problem(); broken != nil {
+		err = broken
 	}
 	return &linkError{kind: lost, err: err, after: x.retryAfter()}
 }

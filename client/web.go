@@ -74,6 +74,12 @@ func (x *exchange) left() bool {
 	return x.sent && (x.status != 0 || !x.stays.Load())
 }
 
+func (x *exchange) broke(err error) {
+	x.mu.Lock()
+	x.broken = err
+	x.mu.Unlock()
+}
+
 func (x *exchange) problem() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -198,6 +204,8 @@ func (w *web) RoundTrip(r *http.Request) (*http.Response, error) {
 				w.gone()
 			}
 		}
+	case kind == "text/event-stream" && r.Method == http.MethodPost:
+		resp.Body = newSieve(resp.Body, w.limit, x.broke)
 	case kind == "application/json":
 		// Read here, so that a body that breaks off or is no message costs this
 		// request only and not the SDK's session.
@@ -208,15 +216,11 @@ func (w *web) RoundTrip(r *http.Request) (*http.Response, error) {
 		case err == nil && !isRPC(body):
 			err = errors.New("the response is no JSON-RPC message")
 			resp.Header.Del("Content-Type") // nothing reads it then
-			x.mu.Lock()
-			x.broken = err
-			x.mu.Unlock()
+			x.broke(err)
 			return resp, nil
 		}
 		if err != nil {
-			x.mu.Lock()
-			x.broken = err
-			x.mu.Unlock()
+			x.broke(err)
 			return nil, err
 		}
 	}
