@@ -529,6 +529,8 @@ func TestACallIsForgottenOnceItsOutcomeWasHadAndItsTimeIsOver(t *testing.T) {
 func TestACallThatWasLostCanBeTakenBack(t *testing.T) {
 	d, path := newDesk(t), memoryPath(t)
 	asked, late := make(chan struct{}, 2), make(chan struct{})
+	answer := sync.OnceFunc(func() { close(late) })
+	defer answer()
 	p := &person{answer: func(ctx context.Context, _ client.Question) (client.Answer, error) {
 		asked <- struct{}{}
 		<-ctx.Done()
@@ -544,7 +546,9 @@ func TestACallThatWasLostCanBeTakenBack(t *testing.T) {
 	<-asked
 	other := openMemory(t, path)
 	raw(t, path, "UPDATE calls SET driver = 'elsewhere/1/x', until = 1 WHERE id = ?", h.ID())
-	if _, err := h.Wait(t.Context()); !errors.Is(err, client.ErrBusy) {
+	soon, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if _, err := h.Wait(soon); !errors.Is(err, client.ErrBusy) {
 		t.Fatalf("who has lost its call: %v", err)
 	}
 	again, err := c.Attach(t.Context(), h.ID())
@@ -552,7 +556,7 @@ func TestACallThatWasLostCanBeTakenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-asked
-	close(late) // the answer of the first drive is not the second's
+	answer() // the answer of the first drive is not the second's
 	if err := h.Cancel(t.Context()); err != nil {
 		t.Error(err)
 	}
