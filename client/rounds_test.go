@@ -261,3 +261,42 @@ func TestTheServersTimeIsBoundedInAll(t *testing.T) {
 		wants(t, err, client.ErrRounds, "Limits.Work")
 	})
 }
+
+func TestAnAnswerToOneRoundIsNoneToTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fakeServer(t, map[string]saying{"tools/call": inTurn(asking(form("k"), `"s1"`), asking(form("k"), `"s2"`), result(done))})
+		first, second := make(chan struct{}), make(chan struct{})
+		p := &person{answer: func(_ context.Context, q client.Question) (client.Answer, error) { // does not look at its context
+			if strings.Contains(q.ID, "/1/") {
+				<-first
+				return client.Accept(map[string]bool{"confirm": true})
+			}
+			<-second
+			return client.Accept(map[string]bool{"confirm": false})
+		}}
+		h, err := f.client(client.Options{Answerer: p}).Start(t.Context(), "pay", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if err := h.Answer(t.Context(), "k", client.Decline()); err != nil { // somebody else is quicker
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if p.times() != 2 {
+			t.Fatalf("asked %d times: who is still at the first question does not stand in for the second", p.times())
+		}
+		close(first)
+		synctest.Wait()
+		if n := len(f.got("tools/call")); n != 2 {
+			t.Errorf("the answer to the first round was sent with the second")
+		}
+		close(second)
+		if _, err := h.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.got("tools/call")[2].param("inputResponses"); !strings.Contains(got, "false") {
+			t.Errorf("sent %s", got)
+		}
+	})
+}
