@@ -387,6 +387,14 @@ func (d *drive) heard(p progress) {
 	d.tell()
 }
 
+// reported takes what a task says of itself, which is newer than what a report
+// said before it was one.
+func (d *drive) reported(message string) {
+	d.mu.Lock()
+	d.live.Message = message
+	d.mu.Unlock()
+}
+
 // fell decides what a request without a result means: an end of the call, a
 // stop of the driving (an error), or another attempt after a while. maybe: this
 // attempt or one before it may have been done.

@@ -184,7 +184,8 @@ func TestAnAnswererThatMisbehavesHarmsItsQuestionOnly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := fakeServer(t, map[string]saying{"tools/call": inTurn(asking(form("k"), `"s"`), result(done))})
-			c := f.client(client.Options{Answerer: &person{answer: answer}})
+			p := &person{answer: answer}
+			c := f.client(client.Options{Answerer: p})
 			h, err := c.Start(t.Context(), "pay", nil)
 			if err != nil {
 				t.Fatal(err)
@@ -193,6 +194,13 @@ func TestAnAnswererThatMisbehavesHarmsItsQuestionOnly(t *testing.T) {
 			e := wants(t, err, client.ErrNeedsInput)
 			if len(e.Questions) != 1 || len(f.got("tools/call")) != 1 {
 				t.Fatalf("open are %v, after %d requests", e.Questions, len(f.got("tools/call")))
+			}
+			times := 2 // what does not fit is given back once
+			if strings.HasPrefix(name, "panics") || name == "errs" || name == "has none" {
+				times = 1
+			}
+			if p.times() != times {
+				t.Errorf("asked %d times", p.times())
 			}
 			if err := h.Answer(t.Context(), "k", client.Decline()); err != nil { // somebody else can
 				t.Fatal(err)

@@ -293,9 +293,11 @@ func (d *drive) observed(v *vigil, raw json.RawMessage, polled bool) error {
 	}
 	next := e.clone()
 	if !next.merge(m, polled) {
-		d.heard(progress{Message: m.Message})
+		d.reported(m.Message)
+		d.tell()
 		return nil
 	}
+	d.reported(m.Message)
 	return d.update(d.ctx, func(e *entry) error { e.merge(m, polled); return nil })
 }
 

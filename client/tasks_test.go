@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -458,6 +459,33 @@ func TestAStatusTellsOfTheTask(t *testing.T) {
 		}
 		if last := told[len(told)-1]; last.State != client.Completed || last.ID != h.ID() {
 			t.Errorf("the last that was told is %+v", last)
+		}
+	})
+}
+
+// case S83
+func TestATasksMessageIsNewerThanTheProgressBeforeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fakeServer(t, map[string]saying{
+			"tools/call": stream(func(send func(string), r request) {
+				send(progressOf(r, 1, 2, "starting"))
+				send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, r.ID, taskJSON("task", "working", `"pollIntervalMs":1000`)))
+			}),
+			"tasks/get": inTurn(task("complete", "working", `"statusMessage":"half done"`), task("complete", "input_required", `"statusMessage":"over to you","inputRequests":{}`),
+				task("complete", "completed", completedTask)),
+		})
+		var told []string
+		h, err := f.client(client.Options{Notify: func(s client.Status) { told = append(told, fmt.Sprint(s.Message, " ", s.Done, "/", s.Total)) }}).Start(t.Context(), "pay", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"starting 1/2", "half done 1/2", "over to you 1/2"} {
+			if !slices.Contains(told, want) {
+				t.Errorf("nothing was told of %q: %q", want, told)
+			}
 		}
 	})
 }
