@@ -157,6 +157,31 @@ func TestARunThatSaysItDoesNotKnowHolds(t *testing.T) {
 	s.is(Ready)
 }
 
+// A run that was told that its effect is held does not end the call with that when
+// a person was quicker than its handler's return.
+func TestARunThatWasToldHeldIsFollowedByAnother(t *testing.T) {
+	for _, happened := range []bool{true, false} {
+		s := inline(t)
+		s.run(charge)
+		s.run(EffectEnded{Name: "charge", State: EffectHeld})
+		s.must(bob, NoEpoch, EffectResolved{Name: "charge", Done: happened})
+		s.is(Running)
+		s.run(Finished{Result: []byte("{}"), ToolError: true, Held: true})
+		s.is(Ready)
+		s.same("who waited was told", s.call().Background, true)
+		s.take()
+		s.run(Finished{Result: []byte("{}")})
+		s.ended(Completed, "")
+	}
+	s := task(t) // and not after a cancel
+	s.run(charge)
+	s.run(EffectEnded{Name: "charge", State: EffectHeld})
+	s.must(bob, NoEpoch, EffectResolved{Name: "charge", Done: true})
+	s.must(ann, NoEpoch, CancelAsked{})
+	s.run(Finished{ToolError: true, Held: true})
+	s.ended(Cancelled, "")
+}
+
 func TestAHeldEffectResolvedWhileTheRunGoesOn(t *testing.T) {
 	s := task(t)
 	s.run(charge)

@@ -125,7 +125,10 @@ type Finished struct {
 	// ToolError: the result tells of an error. After a cancel it is then the
 	// cancel that ended the call.
 	ToolError bool
-	Ran       time.Duration
+	// Held: it was told that an effect is held, and went by that. If a person has
+	// resolved it meanwhile, the handler runs again, as if they had done so later.
+	Held bool
+	Ran  time.Duration
 }
 
 // Abandoned ends a call that nobody runs and that cannot go on: its tool is

@@ -148,7 +148,7 @@ func (h *history) run(id string) {
 	default:
 		e := draw(h, "effect", effects)
 		events = []Event{draw(h, "event", []Event{
-			EffectUnfit{Name: e.Name, Subject: e.Subject}, EffectUnfit{Name: e.Name, Subject: e.Subject}, Reported{Progress{Done: 1, Total: 2}}, Announced{}, Finished{Result: []byte("{}")}, Finished{ToolError: h.chance("failed", 50)}, Stopped{Why: WhyLeft}, Stopped{Why: WhyHandback}, Paused{}, Paused{Background: true}, Paused{Task: true},
+			EffectUnfit{Name: e.Name, Subject: e.Subject}, EffectUnfit{Name: e.Name, Subject: e.Subject}, Reported{Progress{Done: 1, Total: 2}}, Announced{}, Finished{Result: []byte("{}")}, Finished{Held: true}, Finished{ToolError: h.chance("failed", 50)}, Stopped{Why: WhyLeft}, Stopped{Why: WhyHandback}, Paused{}, Paused{Background: true}, Paused{Task: true},
 		})}
 	}
 	if err := h.do(id, who, epoch, events...); err != nil && h.chance("observed", 50) {

@@ -260,6 +260,11 @@ func (e Finished) apply(d *decision) error {
 	switch {
 	case d.strand(true, "the handler returned before the effect did"):
 		d.note("stopped", func(a *Entry) { a.Note = "held" })
+	case e.Held:
+		c.Background, c.Lease = true, Lease{}
+		d.closeRound(nil)
+		d.note("stopped", func(a *Entry) { a.Note = "held" })
+		d.goOn()
 	case failed && !c.CancelledAt.IsZero():
 		d.end(Cancelled, nil, nil, ReasonCancelled)
 	case failed && !d.now.Before(c.Deadline):

@@ -77,6 +77,9 @@ func (r *Run) Once(ctx context.Context, f Effect) ([]byte, error) {
 	defer leave()
 	for attempt := 1; ; attempt++ {
 		result, done, err := r.begin(ctx, f)
+		if done && err == nil {
+			r.tell(f, false)
+		}
 		if done || err != nil {
 			return result, err
 		}
@@ -90,6 +93,19 @@ func (r *Run) Once(ctx context.Context, f Effect) ([]byte, error) {
 			}
 		}
 		return r.end(f, result, err)
+	}
+}
+
+// tell notes that the handler is told that the effect is held, or what came of it
+// after all.
+func (r *Run) tell(f Effect, held bool) {
+	name := f.Name + "\x00" + f.Subject
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if held {
+		r.held[name] = true
+	} else {
+		delete(r.held, name)
 	}
 }
 
@@ -191,6 +207,7 @@ func (r *Run) had(ctx context.Context, f Effect, have *record.Effect) ([]byte, e
 		return []record.Event{record.EffectUnfit{Name: f.Name, Subject: f.Subject, Text: unfit.Error()}}
 	})
 	if err == nil {
+		r.tell(f, true)
 		err = &record.Refusal{Reason: record.ReasonHeld, Key: f.Name}
 	}
 	return nil, err
@@ -356,6 +373,7 @@ func (r *Run) end(f Effect, result []byte, err error) ([]byte, error) {
 		r.observe(ctx, f, e)
 		return nil, errors.Join(ErrLost, cerr)
 	}
+	r.tell(f, e.State == record.EffectHeld)
 	switch {
 	case undone != nil:
 		return nil, err

@@ -86,6 +86,33 @@ func TestAHeldCallGoesOnWhenItIsResolved(t *testing.T) {
 	})
 }
 
+// A person is quicker than the handler's return: the call is not over with what
+// the handler was told before.
+func TestAnEffectResolvedBeforeTheHandlerReturnsIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b *bench
+		runs := 0
+		b = newBench(t, memory.New(memory.Options{}), func(ctx context.Context, r *Run) End {
+			runs++
+			end := once(Effect{Name: "e", Do: func(context.Context, string) ([]byte, error) { return nil, errors.New("?") }})(ctx, r)
+			if runs == 1 {
+				_, err := b.e.Change(ctx, r.Call().ID, ann, record.NoEpoch, func(*record.Call, time.Time) []record.Event {
+					return []record.Event{record.EffectResolved{Name: "e", Done: true, Result: []byte(`"it did"`)}}
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+			return end
+		})
+		id := b.create()
+		b.ended(id, record.Completed, "")
+		if c := b.load(id); string(c.Result) != `"it did"` || runs != 2 {
+			t.Errorf("%s after %d runs", c.Result, runs)
+		}
+	})
+}
+
 // A subject belongs to one call: others wait while it is at it, and then get
 // its result, or are told that it is done.
 func TestASubjectIsDoneOnceOverAllCalls(t *testing.T) {

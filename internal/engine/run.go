@@ -71,6 +71,8 @@ type Run struct {
 	over    bool
 	unsure  bool // the store could not say whether it has made the call
 
+	held map[string]bool // effects of which the handler was last told that they are held
+
 	reported  *record.Progress // not yet committed
 	reporting *record.Progress // being committed
 	effects   map[string]chan struct{}
@@ -81,8 +83,8 @@ func (e *Engine) newRun(c *record.Call, stored bool) *Run {
 		e: e, id: c.ID, epoch: c.Epoch, call: c, tenant: c.Owner.Tenant,
 		by:        record.Actor{Principal: c.Owner, Roles: c.Roles, Channel: record.ChannelRun},
 		announced: make(chan struct{}), committing: make(chan struct{}, 1),
-		effects: map[string]chan struct{}{},
-		begun:   stored && c.EffectBegun(),
+		effects: map[string]chan struct{}{}, held: map[string]bool{},
+		begun: stored && c.EffectBegun(),
 	}
 	if c.Task {
 		close(r.announced)
@@ -311,7 +313,7 @@ func (r *Run) Put(ctx context.Context, pause *record.Paused) (*record.Call, erro
 func (r *Run) Finish(ctx context.Context, end End) (*record.Call, error) {
 	defer r.Close()
 	err := r.commit(ctx, func(*record.Call, time.Time) []record.Event {
-		return []record.Event{record.Finished{Result: end.Result, Error: end.Error, ToolError: end.ToolError, Ran: r.worked}}
+		return []record.Event{record.Finished{Result: end.Result, Error: end.Error, ToolError: end.ToolError, Held: len(r.held) > 0, Ran: r.worked}}
 	})
 	return r.Call(), err
 }
