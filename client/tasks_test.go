@@ -226,11 +226,13 @@ func TestAnUpdateWhoseAckIsLostIsSentAgainOnlyIfStillAsked(t *testing.T) {
 	for name, still := range map[string]bool{"it arrived": false, "it did not": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var updates atomic.Int32
+				var updates, polled atomic.Int32
 				f := fakeServer(t, map[string]saying{
 					"tools/call": task("task", "working", `"pollIntervalMs":1000`),
 					"tasks/get": func(w http.ResponseWriter, r request) {
 						switch n := updates.Load(); {
+						case n == 1 && polled.Add(1) < 3: // which tells nothing
+							status(http.StatusBadGateway)(w, r)
 						case n == 0 || n == 1 && still:
 							task("complete", "input_required", `"inputRequests":`+form("k"))(w, r)
 						default:
