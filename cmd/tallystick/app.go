@@ -228,7 +228,7 @@ func (a *app) reachedBy(t target, answerer client.Answerer, notify func(client.S
 	if err != nil {
 		return nil, err
 	}
-	o := reach.Options{Name: t.name, Server: server, Tokens: signin.File(a.Settings.Memory, t.name)}
+	o := reach.Options{Server: server, Tokens: signin.File(a.Settings.Memory, t.name)}
 	if a.trace {
 		o.Trace = a.screen
 	}

@@ -21,7 +21,6 @@ import (
 
 // Options of reaching a server.
 type Options struct {
-	Name   string
 	Server settings.Server // expanded
 	Tokens string          // the file with its OAuth tokens
 	Trace  io.Writer       // nil: no trace
