@@ -117,6 +117,7 @@ func (d *drive) rule(q *question, ruling Ruling, n int) error {
 	case q.Kind == Sampling || q.Kind == Roots:
 		return &Error{Kind: ErrNeedsInput, Reason: fmt.Sprintf("%s refuses %s (%q), which cannot be declined", by, q.Kind, cut(q.Key)), Questions: d.entry().status().Open}
 	}
+	d.c.log.Info("a question is answered without asking anybody", "call", d.id, "question", cut(q.Key), "by", by)
 	err := d.update(d.ctx, func(e *entry) error { return e.answer(q.Key, a, by) })
 	if bad := new(unfit); errors.As(err, &bad) {
 		return &Error{Kind: ErrNeedsInput, Reason: by + " answers with what does not fit", Questions: d.entry().status().Open, Err: err}

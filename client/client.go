@@ -167,7 +167,7 @@ func (c *Client) Call(ctx context.Context, tool string, args any) (*mcp.CallTool
 
 // GetPrompt is [Client.Call] for prompts/get.
 func (c *Client) GetPrompt(ctx context.Context, name string, args map[string]string) (*mcp.GetPromptResult, error) {
-	h, err := c.begin(ctx, methodPrompt, name, args)
+	h, err := c.StartPrompt(ctx, name, args)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +180,7 @@ func (c *Client) GetPrompt(ctx context.Context, name string, args map[string]str
 
 // ReadResource is [Client.Call] for resources/read.
 func (c *Client) ReadResource(ctx context.Context, uri string) (*mcp.ReadResourceResult, error) {
-	h, err := c.begin(ctx, methodResource, uri, nil)
+	h, err := c.StartResource(ctx, uri)
 	if err != nil {
 		return nil, err
 	}
@@ -195,6 +195,16 @@ func (c *Client) ReadResource(ctx context.Context, uri string) (*mcp.ReadResourc
 // disk; ctx is for that alone.
 func (c *Client) Start(ctx context.Context, tool string, args any) (*Handle, error) {
 	return c.begin(ctx, methodTool, tool, args)
+}
+
+// StartPrompt is [Client.Start] for prompts/get.
+func (c *Client) StartPrompt(ctx context.Context, name string, args map[string]string) (*Handle, error) {
+	return c.begin(ctx, methodPrompt, name, args)
+}
+
+// StartResource is [Client.Start] for resources/read.
+func (c *Client) StartResource(ctx context.Context, uri string) (*Handle, error) {
+	return c.begin(ctx, methodResource, uri, nil)
 }
 
 // Attach goes on with a call of this client's server, in the background, with
@@ -246,20 +256,34 @@ func (c *Client) Resume(ctx context.Context) ([]*Handle, error) {
 // Session is the SDK's session of the current connection, for everything that
 // takes one round trip: lists, completion, pings. Do not close it, and do not
 // use it for calls. It serves until the connection is lost; ask again then.
+// Errors: ErrUnreachable, ErrUnauthorized, ErrClosed.
 func (c *Client) Session(ctx context.Context) (*mcp.ClientSession, error) {
 	l, err := c.links.get(ctx)
 	if err != nil {
-		return nil, err
+		return nil, noLink(err)
 	}
 	return l.session, nil
 }
 
+// noLink is why there is no connection, for somebody outside.
+func noLink(err error) error {
+	var broke *linkError
+	switch {
+	case !errors.As(err, &broke):
+		return err
+	case broke.kind == unauthorized:
+		return &Error{Kind: ErrUnauthorized, Err: err}
+	}
+	return &Error{Kind: ErrUnreachable, Err: err}
+}
+
 // Tools lists the server's tools. Those that want some of their arguments in
-// headers as well (x-mcp-header) get them from then on.
+// headers as well (x-mcp-header) get them from then on. Errors: as of Session,
+// and what the server says.
 func (c *Client) Tools(ctx context.Context) ([]*mcp.Tool, error) {
 	l, err := c.links.get(ctx)
 	if err != nil {
-		return nil, err
+		return nil, noLink(err)
 	}
 	return l.tools(ctx)
 }

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/tallystick/tallystick/client"
@@ -27,5 +28,24 @@ func TestACallIsDrivenAsATask(t *testing.T) {
 	}
 	if got := structured(t, r); got != `{"order":"J-1"}` || p.times() != 1 || d.refunds.Load() != 1 {
 		t.Errorf("result %s, asked %d times, done %d times", got, p.times(), d.refunds.Load())
+	}
+}
+
+func TestSessionsOfServersThatAreNotThereSayWhy(t *testing.T) {
+	d := newDesk(t)
+	for _, one := range []struct {
+		url, token string
+		want       error
+	}{
+		{"http://127.0.0.1:1/mcp", "ann", client.ErrUnreachable},
+		{d.url, "bad", client.ErrUnauthorized},
+	} {
+		c := newClient(t, client.Options{Transport: web(one.url, one.token)})
+		if _, err := c.Session(t.Context()); !errors.Is(err, one.want) {
+			t.Errorf("the session of %s: %v", one.url, err)
+		}
+		if _, err := c.Tools(t.Context()); !errors.Is(err, one.want) {
+			t.Errorf("the tools of %s: %v", one.url, err)
+		}
 	}
 }

@@ -34,7 +34,6 @@ type desk struct {
 	url     string
 	server  *tallystick.Server
 	refunds atomic.Int64
-	answers atomic.Int64
 	release chan struct{} // lets the job "work" go on
 	front   atomic.Pointer[func(http.ResponseWriter, *http.Request, http.Handler)]
 }

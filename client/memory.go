@@ -51,6 +51,7 @@ type Memory struct {
 	me   string // this memory as a driver: host/process/random
 
 	statements map[string]*sql.Stmt
+	queue      queue                             // of writes
 	writes     func(statement string, done bool) // nil but in tests
 
 	stop context.CancelFunc
@@ -185,6 +186,7 @@ func (m *Memory) Close() error {
 	m.mu.Unlock()
 	m.stop()
 	<-m.done
+	m.queue.wg.Wait()
 	return m.db.Close()
 }
 
@@ -324,15 +326,6 @@ func (m *Memory) change(ctx context.Context, id string, f func(*entry) error) er
 			return nil
 		}
 	}
-}
-
-// exec runs a statement that writes.
-func (m *Memory) exec(ctx context.Context, statement string, args ...any) (sql.Result, error) {
-	if m.writes != nil {
-		m.writes(statement, false)
-		defer m.writes(statement, true)
-	}
-	return m.statements[statement].ExecContext(ctx, args...)
 }
 
 func (m *Memory) write(ctx context.Context, e *entry, version int64, driving bool) (bool, error) {
