@@ -137,32 +137,14 @@ func (f *follower) begin(cl *client.Client, c calling, name string, arguments js
 		if err := json.Unmarshal(arguments, &args); err != nil {
 			return nil, usage("the arguments of a prompt are an object of strings")
 		}
-		return f.attachTo(cl, func() error { _, err := cl.GetPrompt(f.ctx, name, args); return err })
+		return cl.StartPrompt(f.ctx, name, args)
 	case c.resource:
 		if string(arguments) != "{}" {
 			return nil, usage("a resource takes no arguments")
 		}
-		return f.attachTo(cl, func() error { _, err := cl.ReadResource(f.ctx, name); return err })
+		return cl.StartResource(f.ctx, name)
 	}
 	return cl.Start(f.ctx, name, arguments)
-}
-
-// attachTo returns the handle of the call that run makes. How that ends is seen
-// through the handle; run returns when the client is closed.
-func (f *follower) attachTo(cl *client.Client, run func() error) (*client.Handle, error) {
-	returned := make(chan error, 1)
-	go func() { returned <- run() }()
-	select {
-	case id := <-f.first:
-		return cl.Attach(f.ctx, id)
-	case err := <-returned:
-		select {
-		case id := <-f.first:
-			return cl.Attach(f.ctx, id)
-		default:
-			return nil, err
-		}
-	}
 }
 
 // targetOf takes the server out of the arguments: the first, or what follows

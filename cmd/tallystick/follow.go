@@ -24,7 +24,6 @@ type follower struct {
 	answers *respondent
 	signals chan os.Signal
 	changed chan struct{} // capacity 1: some status has changed
-	first   chan string   // capacity 1: the id of the first call that was heard of
 	stop    func()
 
 	current    atomic.Pointer[client.Handle] // the call that is driven; nil: none
@@ -33,7 +32,7 @@ type follower struct {
 
 // follow begins to listen to signals, and makes who answers.
 func (a *app) follow(g answering, ask bool) (*follower, error) {
-	f := &follower{app: a, signals: make(chan os.Signal, 4), changed: make(chan struct{}, 1), first: make(chan string, 1)}
+	f := &follower{app: a, signals: make(chan os.Signal, 4), changed: make(chan struct{}, 1)}
 	var err error
 	f.answers, err = a.answerer(g, ask, f.interrupted)
 	if err != nil {
@@ -59,11 +58,7 @@ func (f *follower) interrupted() {
 }
 
 // notify is client.Options.Notify.
-func (f *follower) notify(st client.Status) {
-	select {
-	case f.first <- st.ID:
-	default:
-	}
+func (f *follower) notify(client.Status) {
 	select {
 	case f.changed <- struct{}{}:
 	default:
