@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -63,12 +62,6 @@ type Memory struct {
 	closed bool
 }
 
-// A holding is a call that this memory drives.
-type holding struct {
-	version int64
-	poke    chan struct{} // capacity 1: somebody else has changed the entry
-}
-
 // errUnchanged, from a function that changes an entry: there is nothing to.
 var errUnchanged = errors.New("nothing to change")
 
@@ -85,20 +78,22 @@ type kept struct {
 var errLost = errors.New("another process has taken the call over")
 
 // List tells of all calls, oldest first, those of other processes included. An
-// entry that cannot be read is left out and is part of the error.
+// entry that cannot be read is left out and is part of the error. Calls are
+// read one by one, so that what is written meanwhile does not wait for all.
 func (m *Memory) List(ctx context.Context) ([]Status, error) {
-	rows, err := m.statements["list"].QueryContext(ctx)
+	ids, err := m.ids(ctx)
 	if err != nil {
 		return nil, m.failed("listing the calls", err)
 	}
-	defer rows.Close()
 	var all []Status
 	var damaged []error
-	for rows.Next() {
-		var id string
-		var r row
-		if err := rows.Scan(&id, &r.version, &r.driver, &r.until, &r.sealed); err != nil {
-			return all, m.failed("listing the calls", err)
+	for _, id := range ids {
+		r, err := m.read(ctx, id)
+		switch {
+		case errors.Is(err, ErrNotFound): // forgotten meanwhile
+			continue
+		case err != nil:
+			return all, err
 		}
 		k, err := m.open(id, r)
 		if err != nil {
@@ -107,10 +102,24 @@ func (m *Memory) List(ctx context.Context) ([]Status, error) {
 		}
 		all = append(all, m.statusOf(k))
 	}
-	if err := rows.Err(); err != nil {
-		return all, m.failed("listing the calls", err)
-	}
 	return all, errors.Join(damaged...)
+}
+
+func (m *Memory) ids(ctx context.Context) ([]string, error) {
+	rows, err := m.statements["list"].QueryContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var ids []string
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, rows.Err()
 }
 
 // Status tells of one call. Errors: ErrNotFound.
@@ -128,7 +137,7 @@ func (m *Memory) statusOf(k kept) Status {
 	_, seen := m.seen[s.ID]
 	m.mu.Unlock()
 	s.Seen = s.Seen || seen
-	if m.alive(k) {
+	if m.alive(k.driver, k.until) {
 		if s.Driver = "here"; k.driver != m.me {
 			host, process, _ := strings.Cut(k.driver, "/")
 			process, _, _ = strings.Cut(process, "/")
@@ -156,23 +165,29 @@ func (m *Memory) Cancel(ctx context.Context, id string) error {
 }
 
 // Answer is [Handle.Answer] for a call that this process does not drive.
-func (m *Memory) Answer(ctx context.Context, id, key string, a Answer) error {
-	return m.change(ctx, id, func(e *entry) error { return e.answer(key, a, "caller") })
+func (m *Memory) Answer(ctx context.Context, id, question string, a Answer) error {
+	return m.change(ctx, id, func(e *entry) error { return e.answer(question, a, "caller") })
 }
 
 // Forget removes a call. Errors: ErrNotFound; ErrBusy while somebody drives it.
 func (m *Memory) Forget(ctx context.Context, id string) error {
-	k, err := m.load(ctx, id)
-	if err != nil && errors.Is(err, ErrNotFound) {
-		return err
+	for {
+		r, err := m.read(ctx, id)
+		if err != nil {
+			return err
+		}
+		if m.alive(r.driver, time.UnixMilli(r.until)) {
+			return &Error{ID: id, Kind: ErrBusy, Reason: "cancel it, or end the process that drives it, first"}
+		}
+		// Only as it was seen: somebody may begin to drive it just now.
+		res, err := m.exec(ctx, "forget", id, r.version, r.driver, r.until)
+		if err != nil {
+			return m.failed("forgetting a call", err)
+		}
+		if n, err := res.RowsAffected(); n == 1 || err != nil {
+			return err
+		}
 	}
-	if err == nil && m.alive(k) {
-		return &Error{ID: id, Kind: ErrBusy, Reason: "cancel it, or end the process that drives it, first"}
-	}
-	if _, err := m.exec(ctx, "forget", id); err != nil {
-		return m.failed("forgetting a call", err)
-	}
-	return nil
 }
 
 // Close lets go of the file. Close the clients that use the memory first.
@@ -225,15 +240,23 @@ func (m *Memory) seal(e *entry, version int64) ([]byte, error) {
 }
 
 func (m *Memory) load(ctx context.Context, id string) (kept, error) {
-	var r row
-	err := m.statements["load"].QueryRowContext(ctx, id).Scan(&r.version, &r.driver, &r.until, &r.sealed)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return kept{}, &Error{ID: id, Kind: ErrNotFound}
-	case err != nil:
-		return kept{}, m.failed("reading a call", err)
+	r, err := m.read(ctx, id)
+	if err != nil {
+		return kept{}, err
 	}
 	return m.open(id, r)
+}
+
+// read reads the row of a call. Errors: ErrNotFound.
+func (m *Memory) read(ctx context.Context, id string) (r row, err error) {
+	err = m.statements["load"].QueryRowContext(ctx, id).Scan(&r.version, &r.driver, &r.until, &r.sealed)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return row{}, &Error{ID: id, Kind: ErrNotFound}
+	case err != nil:
+		return row{}, m.failed("reading a call", err)
+	}
+	return r, nil
 }
 
 // insert puts a new call on disk, held by this memory.
@@ -353,75 +376,6 @@ func (m *Memory) write(ctx context.Context, e *entry, version int64, driving boo
 	return n == 1, err
 }
 
-// claim makes this memory the driver of a call that has none, or whose driver
-// is gone.
-func (m *Memory) claim(ctx context.Context, id string) (kept, error) {
-	for {
-		k, err := m.load(ctx, id)
-		if err != nil {
-			return kept{}, err
-		}
-		m.mu.Lock()
-		mine := m.held[id] != nil
-		m.mu.Unlock()
-		if mine || k.driver != m.me && m.alive(k) {
-			return kept{}, &Error{ID: id, Kind: ErrBusy, Reason: "it is driven by " + m.statusOf(k).Driver}
-		}
-		until := time.Now().Add(lease)
-		res, err := m.exec(ctx, "claim", m.me, until.UnixMilli(), id, k.version, k.driver, k.until.UnixMilli())
-		if err != nil {
-			return kept{}, m.failed("claiming a call", err)
-		}
-		if n, err := res.RowsAffected(); err != nil {
-			return kept{}, err
-		} else if n == 0 {
-			continue
-		}
-		k.driver, k.until = m.me, until
-		return m.hold(k), nil
-	}
-}
-
-func (m *Memory) hold(k kept) kept {
-	k.h = &holding{version: k.version, poke: make(chan struct{}, 1)}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.held[k.e.ID] = k.h
-	return k
-}
-
-// pokes is the channel that tells a driver of others' changes.
-func (k *kept) pokes() <-chan struct{} {
-	if k.h == nil {
-		return nil
-	}
-	return k.h.poke
-}
-
-func (h *holding) tell() {
-	select {
-	case h.poke <- struct{}{}:
-	default:
-	}
-}
-
-// release lets another process drive the call. That it may fail is no harm:
-// the lease ends by itself.
-func (m *Memory) release(k kept) {
-	if k.h == nil { // it has ended, and is not driven
-		return
-	}
-	id := k.e.ID
-	m.mu.Lock()
-	delete(m.held, id)
-	m.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), lease)
-	defer cancel()
-	if _, err := m.exec(ctx, "release", id, m.me); err != nil {
-		m.log.Warn("a call could not be released; its lease ends by itself", "call", id, "err", err)
-	}
-}
-
 // saw notes that a caller has had the outcome. It is on disk a little later:
 // a crash before that only means that the outcome is given once more.
 func (m *Memory) saw(id string, keep time.Duration) {
@@ -430,31 +384,6 @@ func (m *Memory) saw(id string, keep time.Duration) {
 	if !m.closed {
 		m.seen[id] = time.Now().Add(keep)
 	}
-}
-
-// alive reports whether somebody drives the call: its lease runs, and if it is
-// a process of this machine, that process is there.
-func (m *Memory) alive(k kept) bool {
-	if k.driver == "" || !time.Now().Before(k.until) {
-		return false
-	}
-	if k.driver == m.me {
-		return true
-	}
-	parts := strings.Split(k.driver, "/")
-	if len(parts) != 3 || parts[0] != hostname() {
-		return true
-	}
-	process, err := strconv.Atoi(parts[1])
-	return err != nil || process == os.Getpid() || processExists(process)
-}
-
-func hostname() string {
-	name, err := os.Hostname()
-	if err != nil || strings.Contains(name, "/") {
-		return "localhost"
-	}
-	return name
 }
 
 // failed wraps what the database says. After Close that is ErrClosed.

@@ -1,1 +1,1 @@
-SELECT id, version, driver, until, sealed FROM calls ORDER BY n;
+SELECT id FROM calls ORDER BY n;
