@@ -122,6 +122,9 @@ func (d *drive) rule(q *question, ruling Ruling, n int) error {
 	if bad := new(unfit); errors.As(err, &bad) {
 		return &Error{Kind: ErrNeedsInput, Reason: by + " answers with what does not fit", Questions: d.entry().status().Open, Err: err}
 	}
+	if err == nil && d.c.opts.Ruled != nil {
+		d.c.opts.Ruled(d.entry().asked(q), a, n)
+	}
 	return err
 }
 

@@ -41,6 +41,10 @@ type Options struct {
 	// Notify is told of each change of a call's Status, from the goroutine that
 	// drives it: it must not block, and may be called from many at once.
 	Notify func(Status)
+	// Ruled is told of each answer that a rule of Policy has given, once it is on
+	// disk and before it is sent: rule is its index in Policy. It must not block,
+	// and may be called from many goroutines at once.
+	Ruled func(q Question, a Answer, rule int)
 	Log    *slog.Logger // default: discards
 }
 

@@ -189,5 +189,8 @@ func (c *Client) answerAlone(ctx context.Context, e *entry, q question, keep fun
 	if err != nil {
 		return nil, err
 	}
+	if by != "person" && c.opts.Ruled != nil {
+		c.opts.Ruled(shown, a, n)
+	}
 	return a.response(q.Kind)
 }
