@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -144,6 +146,8 @@ func readAsks(members map[string]json.RawMessage, limit int) (*asks, error) {
 	return a, nil
 }
 
+const mostKey = 1 << 10 // bytes; a task's keys are kept as long as its call
+
 // readRequests reads an InputRequests map, in the order of its keys.
 func readRequests(raw json.RawMessage, limit int) ([]question, error) {
 	var requests map[string]json.RawMessage
@@ -155,6 +159,9 @@ func readRequests(raw json.RawMessage, limit int) ([]question, error) {
 	}
 	var all []question
 	for key, r := range requests {
+		if len(key) > mostKey {
+			return nil, invalid("the key of a question has %d bytes, more than %d", len(key), mostKey)
+		}
 		kind, err := kindOf(r)
 		if err != nil {
 			return nil, fmt.Errorf("%w (question %q)", err, cut(key))
@@ -259,6 +266,7 @@ type taskMessage struct {
 	Questions []question
 	Result    json.RawMessage
 	Error     *serverError
+	Odd       []string // members that are not what they must be, and are taken for not said
 }
 
 // readTask reads a task in any of its shapes: CreateTaskResult, the result of
@@ -269,7 +277,7 @@ func readTask(raw json.RawMessage, limit int) (*taskMessage, error) {
 		Status   string          `json:"status"`
 		Message  string          `json:"statusMessage"`
 		TTL      json.RawMessage `json:"ttlMs"`
-		Poll     *int64          `json:"pollIntervalMs"`
+		Poll     json.RawMessage `json:"pollIntervalMs"`
 		Requests json.RawMessage `json:"inputRequests"`
 		Result   json.RawMessage `json:"result"`
 		Error    *struct {
@@ -285,17 +293,7 @@ func readTask(raw json.RawMessage, limit int) (*taskMessage, error) {
 		return nil, invalid("a task without a taskId")
 	}
 	t := &taskMessage{ID: *m.ID, Status: m.Status, Message: m.Message, Result: m.Result}
-	if len(m.TTL) > 0 && string(m.TTL) != "null" {
-		var ms int64
-		if err := unmarshal(m.TTL, &ms); err != nil {
-			return nil, invalid("ttlMs of a task is no integer")
-		}
-		ttl := milliseconds(ms)
-		t.TTL = &ttl
-	}
-	if m.Poll != nil {
-		t.Poll = milliseconds(*m.Poll)
-	}
+	t.times(m.TTL, m.Poll)
 	switch m.Status {
 	case "working", "cancelled":
 	case "input_required":
@@ -322,6 +320,36 @@ func readTask(raw json.RawMessage, limit int) (*taskMessage, error) {
 		return nil, invalid("a task with the status %q", cut(m.Status))
 	}
 	return t, nil
+}
+
+// times takes the task's times in. What is wrong with them is no reason to lose
+// sight of a task that has been made.
+func (t *taskMessage) times(ttl, poll json.RawMessage) {
+	if d, ok := wholeMilliseconds(ttl); !ok {
+		t.Odd = append(t.Odd, "ttlMs")
+	} else if len(ttl) > 0 && string(ttl) != "null" {
+		t.TTL = &d
+	}
+	var ok bool
+	if t.Poll, ok = wholeMilliseconds(poll); !ok {
+		t.Odd = append(t.Odd, "pollIntervalMs")
+	}
+}
+
+// wholeMilliseconds reads an integer from 0 as JSON Schema has it, for which
+// 100.0 and 1e2 are integers; what is missing or null is 0.
+func wholeMilliseconds(raw json.RawMessage) (time.Duration, bool) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return 0, true
+	}
+	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
+		return milliseconds(n), n >= 0
+	}
+	f, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil || f < 0 || f != math.Trunc(f) {
+		return 0, false
+	}
+	return milliseconds(int64(min(f, 1<<62))), true
 }
 
 // result is the outcome of an entry as its caller gets it.

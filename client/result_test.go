@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 // case S06, S09: what is no result in the protocol's words is no success.
@@ -55,8 +56,8 @@ func TestWhatIsNoResultIsAnError(t *testing.T) {
 		"a task with a number":        {`{"resultType":"task","taskId":1,"status":"working"}`, "json"},
 		"a task of an unknown status": {`{"resultType":"task","taskId":"t","status":"paused"}`, `"paused"`},
 		"a task without a status":     {`{"resultType":"task","taskId":"t"}`, "status"},
-		"a task with an odd ttl":      {`{"resultType":"task","taskId":"t","status":"working","ttlMs":"soon"}`, "ttlMs"},
-		"a task with an odd interval": {`{"resultType":"task","taskId":"t","status":"working","pollIntervalMs":"1"}`, "json"},
+		"a task with an odd ttl":      {`{"resultType":"task","taskId":"t","status":"working","ttlMs":"soon"}`, "task"},
+		"a task with an odd interval": {`{"resultType":"task","taskId":"t","status":"working","pollIntervalMs":"1"}`, "task"},
 		"input without anything":      {`{"resultType":"input_required"}`, "without inputRequests and without requestState"},
 		"an empty map":                {asks("{}"), "without inputRequests and without requestState"},
 		"an empty map and a state":    {`{"resultType":"input_required","inputRequests":{},"requestState":""}`, "asks"},
@@ -120,7 +121,7 @@ func TestATaskInEachOfItsShapes(t *testing.T) {
 		"an error without a code":  {`{"taskId":"t","status":"failed","error":{"message":"no"}}`, "code"},
 		"an error that is none":    {`{"taskId":"t","status":"failed","error":"no"}`, "task"},
 		"a huge interval":          {`{"taskId":"t","status":"working","pollIntervalMs":9223372036854775807}`, ""},
-		"an interval over 64 bits": {`{"taskId":"t","status":"working","pollIntervalMs":1e40}`, "task"},
+		"an interval over 64 bits": {`{"taskId":"t","status":"working","pollIntervalMs":1e40}`, ""},
 		"below zero":               {`{"taskId":"t","status":"working","pollIntervalMs":-5,"ttlMs":-5}`, ""},
 		"a long id":                {`{"taskId":"` + strings.Repeat("t", 1025) + `","status":"working"}`, "taskId"},
 		"names of another case":    {`{"TaskID":"t","Status":"working"}`, "taskId"},
@@ -131,6 +132,30 @@ func TestATaskInEachOfItsShapes(t *testing.T) {
 		}
 		if err == nil && (m.Poll < 0 || m.TTL != nil && *m.TTL < 0) {
 			t.Errorf("%s: %+v", name, m)
+		}
+	}
+}
+
+// A task that has been made is not lost for a time of it that cannot be meant.
+func TestTheTimesOfATask(t *testing.T) {
+	for written, want := range map[string]struct {
+		wait time.Duration
+		odd  bool
+	}{
+		"100": {100 * time.Millisecond, false}, "100.0": {100 * time.Millisecond, false}, "1e2": {100 * time.Millisecond, false},
+		"0": {0, false}, "null": {0, false}, "1e40": {milliseconds(1 << 62), false},
+		"-5": {0, true}, "0.5": {0, true}, `"100"`: {0, true}, "{}": {0, true}, "true": {0, true}, "1e999": {0, true}, "[1]": {0, true},
+	} {
+		m, err := readTask([]byte(`{"taskId":"t","status":"working","ttlMs":`+written+`,"pollIntervalMs":`+written+`}`), 8)
+		if err != nil {
+			t.Errorf("%s: %v", written, err)
+			continue
+		}
+		if ended := !want.odd && written != "null"; m.Poll != want.wait || (m.TTL != nil) != ended || ended && *m.TTL != want.wait {
+			t.Errorf("%s: the interval is %v, the time to live %v", written, m.Poll, m.TTL)
+		}
+		if odd := strings.Join(m.Odd, " "); (odd == "ttlMs pollIntervalMs") != want.odd || !want.odd && odd != "" {
+			t.Errorf("%s: odd are %q", written, odd)
 		}
 	}
 }
