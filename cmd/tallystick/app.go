@@ -218,8 +218,8 @@ func (a *app) where(name string) string {
 	return strings.Join(s.Command, " ")
 }
 
-// reachedBy makes a client for a target. notify may be nil.
-func (a *app) reachedBy(t target, answerer client.Answerer, notify func(client.Status)) (*client.Client, error) {
+// reachedBy makes a client for a target. answers and notify may be nil.
+func (a *app) reachedBy(t target, answers *respondent, notify func(client.Status)) (*client.Client, error) {
 	m, err := a.memory()
 	if err != nil {
 		return nil, err
@@ -238,26 +238,20 @@ func (a *app) reachedBy(t target, answerer client.Answerer, notify func(client.S
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.New(client.Options{
-		Memory: m, Server: t.name, Transport: transport, Answerer: answerer, Policy: a.rules(), Notify: notify,
+	options := client.Options{
+		Memory: m, Server: t.name, Transport: transport, Notify: notify,
 		Info:   &mcp.Implementation{Name: "tallystick", Version: "1"},
 		Limits: client.Limits{Deadline: a.Deadline, Outage: a.outage},
-	})
+	}
+	var flags []*reply
+	if answers != nil {
+		options.Answerer, flags = answers, answers.replies
+	}
+	policy, of := a.rules(flags)
+	options.Policy, options.Ruled = policy, a.ruled(of)
+	c, err := client.New(options)
 	if err != nil { // of the policy, or of a flag
 		return nil, usage("%s", textOf(err))
 	}
 	return c, nil
-}
-
-// rules are the settings' policy.
-func (a *app) rules() client.Policy {
-	var p client.Policy
-	for _, r := range a.Policy {
-		rule := client.Rule{Server: r.Server, Name: r.Name, Key: r.Key, Kind: client.Kind(r.Kind), Do: client.Ruling(r.Do)}
-		if r.Answer != nil {
-			rule.Answer = &client.Answer{Action: r.Answer.Action, Content: []byte(r.Answer.Content), Result: []byte(r.Answer.Result)}
-		}
-		p = append(p, rule)
-	}
-	return p
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/form"
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/safetext"
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/terminal"
-	"github.com/tallystick/tallystick/cmd/tallystick/internal/trace"
 )
 
 // answering flags, of commands that drive a call.
@@ -66,6 +65,9 @@ func (g *answering) replies() ([]*reply, error) {
 	return all, nil
 }
 
+// String is the flag as it is written.
+func (r *reply) String() string { return r.flag + " " + quoted(r.key) }
+
 // answer is what the flag has to say to a question.
 func (r *reply) answer(q client.Question) (client.Answer, error) {
 	switch r.flag {
@@ -113,7 +115,7 @@ func yes(schema json.RawMessage) (json.RawMessage, error) {
 
 // A respondent answers with what the flags say, then with what a person does.
 type respondent struct {
-	say    func(format string, args ...any)
+	tell   func(q client.Question, answer client.Answer, by string)
 	person client.Answerer // nil: nobody
 	kinds  []client.Kind
 
@@ -136,7 +138,7 @@ func (a *app) answerer(g answering, ask bool, interrupt func()) (*respondent, er
 	if err != nil {
 		return nil, err
 	}
-	d := &respondent{say: a.say, replies: replies, kinds: []client.Kind{client.Form, client.URL}}
+	d := &respondent{tell: a.tell, replies: replies, kinds: []client.Kind{client.Form, client.URL}}
 	if ask && a.interactive() {
 		d.person = terminal.New(terminal.Options{Screen: a.screen, In: a.in, Where: a.where, Interrupt: interrupt})
 	}
@@ -162,7 +164,7 @@ func (d *respondent) Answer(ctx context.Context, q client.Question) (client.Answ
 	if r := d.take(q); r != nil && q.Problem == "" {
 		answer, err := r.answer(q)
 		if err == nil {
-			d.tell(r, q, answer)
+			d.tell(q, answer, r.String())
 			return answer, nil
 		}
 		d.mu.Lock()
@@ -203,20 +205,10 @@ func (d *respondent) unused() (flags []string) {
 	defer d.mu.Unlock()
 	for _, r := range d.replies {
 		if r.to == "" {
-			flags = append(flags, r.flag+" "+quoted(r.key))
+			flags = append(flags, r.String())
 		}
 	}
 	return flags
-}
-
-// tell prints what was asked and what the flag has answered.
-func (d *respondent) tell(r *reply, q client.Question, answer client.Answer) {
-	said := map[string]string{"decline": "declined", "cancel": "dismissed"}[answer.Action]
-	if answer.Action == "accept" {
-		said = "accepted with " + safetext.Short(trace.Answer(q.Schema, answer.Content), 500)
-	}
-	d.say("%s: %s\n%s", safetext.Line(q.Server), calledAs(q.Name, q.Arguments), safetext.Frame{Mark: "? ", Limit: 2000}.Block(q.Message))
-	d.say("%s by %s %s", said, r.flag, quoted(r.key))
 }
 
 // calledAs is a call on one line.
