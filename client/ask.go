@@ -79,7 +79,7 @@ func (d *drive) putQuestions() error {
 		case ruling == Ask && d.c.answers(q.Kind):
 			ask = append(ask, shown)
 		case ruling != Ask:
-			if err := d.rule(q, ruling, n); err != nil {
+			if err := d.rule(shown, ruling, n); err != nil {
 				return err
 			}
 		}
@@ -87,7 +87,7 @@ func (d *drive) putQuestions() error {
 	if len(ask) > 0 {
 		if err := d.update(d.ctx, func(e *entry) error {
 			for _, shown := range ask {
-				if q := e.question(shown.Key); q != nil {
+				if q := e.questionByID(shown.ID); q != nil {
 					q.Shown = true
 				}
 			}
@@ -97,7 +97,7 @@ func (d *drive) putQuestions() error {
 		}
 		e := d.entry()
 		for _, q := range ask {
-			if now := e.question(q.Key); now != nil && now.open() { // not answered meanwhile
+			if e.isOpen(q.ID) { // not answered meanwhile
 				d.consult(q)
 			}
 		}
@@ -105,8 +105,8 @@ func (d *drive) putQuestions() error {
 	return d.nobody()
 }
 
-// rule answers a question as the policy says.
-func (d *drive) rule(q *question, ruling Ruling, n int) error {
+// rule answers a question as the policy says, unless somebody else has.
+func (d *drive) rule(q Question, ruling Ruling, n int) error {
 	a, by := Decline(), "the policy"
 	if n >= 0 {
 		by = fmt.Sprintf("rule %d", n)
@@ -118,12 +118,16 @@ func (d *drive) rule(q *question, ruling Ruling, n int) error {
 		return &Error{Kind: ErrNeedsInput, Reason: fmt.Sprintf("%s refuses %s (%q), which cannot be declined", by, q.Kind, cut(q.Key)), Questions: d.entry().status().Open}
 	}
 	d.c.log.Info("a question is answered without asking anybody", "call", d.id, "question", cut(q.Key), "by", by)
-	err := d.update(d.ctx, func(e *entry) error { return e.answer(q.Key, a, by) })
+	first := false
+	err := d.update(d.ctx, func(e *entry) error {
+		first = e.isOpen(q.ID)
+		return e.answerIfOpen(q.ID, a, by)
+	})
 	if bad := new(unfit); errors.As(err, &bad) {
 		return &Error{Kind: ErrNeedsInput, Reason: by + " answers with what does not fit", Questions: d.entry().status().Open, Err: err}
 	}
-	if err == nil && d.c.opts.Ruled != nil {
-		d.c.opts.Ruled(d.entry().asked(q), a, n)
+	if err == nil && first && d.c.opts.Ruled != nil {
+		d.c.opts.Ruled(q, a, n)
 	}
 	return err
 }
@@ -196,14 +200,19 @@ func (d *drive) consult(q Question) {
 			d.failed[q.ID] = err
 			d.mu.Unlock()
 		}
-		d.mu.Lock()
-		delete(d.asking, q.ID)
-		d.mu.Unlock()
-		select {
-		case d.changed <- struct{}{}:
-		default:
-		}
+		d.leave(q.ID)
 	})
+}
+
+// leave: nobody is at the question any more.
+func (d *drive) leave(id string) {
+	d.mu.Lock()
+	delete(d.asking, id)
+	d.mu.Unlock()
+	select {
+	case d.changed <- struct{}{}:
+	default:
+	}
 }
 
 func (d *drive) consultOnce(ctx context.Context, q Question) error {
@@ -211,12 +220,7 @@ func (d *drive) consultOnce(ctx context.Context, q Question) error {
 	if err != nil {
 		return err
 	}
-	return d.update(context.WithoutCancel(ctx), func(e *entry) error {
-		if kept := e.question(q.Key); kept == nil || !kept.open() || e.ended() || e.questionID(kept) != q.ID {
-			return errUnchanged // answered meanwhile, or no longer asked: the key may be another round's
-		}
-		return e.answer(q.Key, a, "person")
-	})
+	return d.update(context.WithoutCancel(ctx), func(e *entry) error { return e.answerIfOpen(q.ID, a, "person") })
 }
 
 // askAnswerer makes an error of a panic.

@@ -38,8 +38,9 @@ type Options struct {
 
 	Info   *mcp.Implementation // what servers are told; default "tallystick-client"
 	Limits Limits
-	// Notify is told of each change of a call's Status, from the goroutine that
-	// drives it: it must not block, and may be called from many at once.
+	// Notify is told of each change of a call's Status, from whatever goroutine
+	// makes it, many at once. It must not block: methods of the call's Handle but
+	// ID and Status may.
 	Notify func(Status)
 	// Ruled is told of each answer that a rule of Policy has given, once it is on
 	// disk and before it is sent: rule is its index in Policy. It must not block,
@@ -298,6 +299,12 @@ func (c *Client) begin(ctx context.Context, method, name string, args any) (*Han
 	if err != nil {
 		return nil, err
 	}
+	c.mu.Lock()
+	closed := c.closed
+	c.mu.Unlock()
+	if closed {
+		return nil, &Error{Kind: ErrClosed}
+	}
 	now := time.Now()
 	e := &entry{
 		ID: newID(), Server: c.opts.Server, Method: method, Name: name, Params: params, Arguments: arguments,
@@ -307,19 +314,31 @@ func (c *Client) begin(ctx context.Context, method, name string, args any) (*Han
 	if err != nil {
 		return nil, err
 	}
-	return c.drive(kept)
+	h, err := c.drive(kept)
+	if err != nil { // whoever called is told that there is no call
+		return nil, errors.Join(err, c.opts.Memory.Forget(context.WithoutCancel(ctx), e.ID))
+	}
+	return h, nil
 }
 
 // drive starts the goroutine of a call that this process holds.
 func (c *Client) drive(k kept) (*Handle, error) {
-	c.mu.Lock()
+	for {
+		c.mu.Lock()
+		d := c.drives[k.e.ID]
+		if d == nil {
+			break
+		}
+		c.mu.Unlock()
+		if k.h == nil { // it has ended: attached twice at once
+			return &Handle{d: d}, nil
+		}
+		<-d.done // one that has let go of the call, and is about to return
+	}
 	defer c.mu.Unlock()
 	if c.closed {
 		c.opts.Memory.release(k)
 		return nil, &Error{ID: k.e.ID, Kind: ErrClosed}
-	}
-	if d := c.drives[k.e.ID]; d != nil { // attached twice at once
-		return &Handle{d: d}, nil
 	}
 	d := newDrive(c, k)
 	c.drives[k.e.ID] = d

@@ -46,11 +46,15 @@ type entry struct {
 	Created, Updated, Deadline time.Time
 	Stage                      stage
 	FirstSent                  time.Time
+	KeysKept                   time.Duration // by the server that it was sent to; 0: not at all
+	Maybe                      bool          // an attempt of the last request may have been done
 
 	Round     int // retries sent
 	StateOnly int // rounds in a row that asked nothing
 	State     *string
 	Questions []question // of the round, or of the task's whole life
+
+	Asked int // questions in the call's life: the number of the latest
 
 	Task        *taskState
 	CancelAsked bool
@@ -61,9 +65,10 @@ type entry struct {
 
 // A question is one that the server has asked.
 type question struct {
+	Number  int // within the call, of all that were ever asked
 	Key     string
 	Kind    Kind
-	Request json.RawMessage
+	Request json.RawMessage `json:",omitempty"` // nil: it is over, and kept for its key
 
 	Shown    bool            // handed to an Answerer, or about to be
 	Response json.RawMessage `json:",omitempty"` // nil: open; what is null on disk would not be nil again
@@ -75,7 +80,12 @@ type question struct {
 	Refused  string          // a task's: why the server did not take the last answer
 }
 
-func (q *question) open() bool { return q.Response == nil && !q.Gone }
+func (q *question) open() bool { return q.Response == nil && !q.Acked && !q.Gone }
+
+// gone and acked keep of a question no more than that its key was asked: a task
+// may ask without end.
+func (q *question) gone()  { *q = question{Number: q.Number, Key: q.Key, Kind: q.Kind, Gone: true} }
+func (q *question) acked() { *q = question{Number: q.Number, Key: q.Key, Kind: q.Kind, Acked: true} }
 
 // A taskState is what the server last said of a task.
 type taskState struct {
@@ -134,6 +144,16 @@ func (e *entry) askCancel() error {
 	return nil
 }
 
+// numbered gives new questions their numbers, which no others of the call get.
+func (e *entry) numbered(all []question) []question {
+	all = slices.Clone(all)
+	for i := range all {
+		e.Asked++
+		all[i].Number = e.Asked
+	}
+	return all
+}
+
 // question returns the newest question with this key, or nil.
 func (e *entry) question(key string) *question {
 	for i := range slices.Backward(e.Questions) {
@@ -144,21 +164,58 @@ func (e *entry) question(key string) *question {
 	return nil
 }
 
-// answer puts an answer to an open question on record.
-func (e *entry) answer(key string, a Answer, by string) error {
-	q := e.question(key)
-	if e.ended() || q == nil || q.Gone {
-		return fmt.Errorf("client: call %s asks nothing called %q", e.ID, key)
+// questionByID returns the question with this ID, or nil.
+func (e *entry) questionByID(id string) *question {
+	for i := range e.Questions {
+		if e.questionID(&e.Questions[i]) == id {
+			return &e.Questions[i]
+		}
 	}
-	if q.Response != nil {
-		return fmt.Errorf("client: %q of call %s is answered already", key, e.ID)
+	return nil
+}
+
+// isOpen reports whether this very question can still be answered.
+func (e *entry) isOpen(id string) bool {
+	q := e.questionByID(id)
+	return q != nil && q.open() && !e.ended()
+}
+
+// named finds the open question that is meant by its ID, or by a key that one
+// open question alone has.
+func (e *entry) named(name string) (*question, error) {
+	q := e.questionByID(name)
+	if q == nil {
+		for i := range e.Questions {
+			switch each := &e.Questions[i]; {
+			case each.Key != name:
+			case q == nil || !q.open():
+				q = each
+			case each.open():
+				return nil, fmt.Errorf("client: call %s asks %q more than once: answer by Question.ID", e.ID, name)
+			}
+		}
+	}
+	switch {
+	case e.ended() || q == nil || q.Gone:
+		return nil, fmt.Errorf("client: call %s asks nothing called %q", e.ID, name)
+	case !q.open():
+		return nil, fmt.Errorf("client: %q of call %s is answered already", name, e.ID)
+	}
+	return q, nil
+}
+
+// answer puts an answer to an open question, by its ID or key, on record.
+func (e *entry) answer(name string, a Answer, by string) error {
+	q, err := e.named(name)
+	if err != nil {
+		return err
 	}
 	response, err := a.response(q.Kind)
 	if err == nil {
 		err = fits(q, response)
 	}
 	if err != nil {
-		return &unfit{fmt.Errorf("client: the answer to %q: %w", key, err)}
+		return &unfit{fmt.Errorf("client: the answer to %q: %w", q.Key, err)}
 	}
 	q.Response, q.By = response, by
 	if e.Stage == stageAsking && !slices.ContainsFunc(e.Questions, func(q question) bool { return q.open() }) {
@@ -167,12 +224,21 @@ func (e *entry) answer(key string, a Answer, by string) error {
 	return nil
 }
 
+// answerIfOpen is answer, for those who may come late: the question may have
+// been answered meanwhile, or may be asked no longer.
+func (e *entry) answerIfOpen(id string, a Answer, by string) error {
+	if !e.isOpen(id) {
+		return errUnchanged
+	}
+	return e.answer(id, a, by)
+}
+
 // unfit is an answer that is none to its question.
 type unfit struct{ error }
 
-// questionID tells a question from those of other rounds that have its key.
+// questionID tells a question from all others, those with its key too.
 func (e *entry) questionID(q *question) string {
-	return fmt.Sprintf("%s/%d/%s", e.ID, e.Round, q.Key)
+	return fmt.Sprintf("%s/%d/%s", e.ID, q.Number, q.Key)
 }
 
 // asked is what the Answerer and the caller see of a question.

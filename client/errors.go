@@ -24,8 +24,8 @@ var (
 	// ErrRounds: Limits.Rounds or Limits.Work is used up. Attaching gives the
 	// call as much again.
 	ErrRounds = errors.New("client: the call takes too many rounds")
-	// ErrUnreachable: the server could not be reached, or had no time, and the
-	// request has not been done.
+	// ErrUnreachable: the server could not be reached, or had no time. The
+	// request has not been done, unless Error.MaybeDone.
 	ErrUnreachable = errors.New("client: the server cannot be reached")
 	// ErrUnauthorized: the server wants other credentials.
 	ErrUnauthorized = errors.New("client: not authorised")
@@ -53,6 +53,9 @@ type Error struct {
 	// Outcome is what a tallystick server says of a task that failed:
 	// "expired", "unknown", "crash_loop", ….
 	Outcome string
+	// MaybeDone: the call can go on, and an attempt of its last request may have
+	// been done already.
+	MaybeDone bool
 
 	// State, with ErrRounds and ErrNeedsInput: the requestState of the open
 	// round; nil if the server sent none.
@@ -73,6 +76,9 @@ func (e *Error) Error() string {
 	}
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
+	}
+	if e.MaybeDone {
+		s += "; it may have been done already"
 	}
 	return s
 }

@@ -66,11 +66,16 @@ func (h *Handle) Cancel(ctx context.Context) error {
 	return h.d.change(ctx, (*entry).askCancel)
 }
 
-// Answer answers an open question by its key, whoever else was asked. The
-// answer is checked against the question, and is on disk when Answer returns.
-// A question that has an answer keeps it: that is an error.
-func (h *Handle) Answer(ctx context.Context, key string, a Answer) error {
-	return h.d.change(ctx, func(e *entry) error { return e.answer(key, a, "caller") })
+// Answer answers an open question, whoever else was asked. The question is
+// given by Question.ID, or by Question.Key if one open question alone has that.
+// A key may come again in the next round, and mean something else there: who
+// has seen the question gives its ID.
+//
+// The answer is checked against the question, and is on disk when Answer
+// returns. A question that has an answer keeps it, and one that is no longer
+// asked takes none: both are errors.
+func (h *Handle) Answer(ctx context.Context, question string, a Answer) error {
+	return h.d.change(ctx, func(e *entry) error { return e.answer(question, a, "caller") })
 }
 
 // Again sends the last request of a call that ended with ErrUnknown once more,
@@ -86,7 +91,8 @@ func (h *Handle) Again(ctx context.Context) (*Handle, error) {
 		if e.Outcome == nil || e.Outcome.State != Unknown {
 			return &Error{ID: e.ID, Kind: ErrInvalidResponse, Reason: "its outcome is not unknown"}
 		}
-		e.Stage, e.Outcome, e.CancelAsked, e.Forget = stageReady, nil, false, time.Time{}
+		e.Stage, e.Maybe, e.Outcome, e.CancelAsked, e.Forget = stageReady, true, nil, false, time.Time{}
+		e.Deadline = time.Now().Add(c.opts.Limits.Deadline)
 		return nil
 	})
 	if err != nil {

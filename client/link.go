@@ -261,8 +261,16 @@ func (l *link) request(ctx context.Context, x *exchange, o outgoing, heard func(
 			}
 			return nil, l.lost(x, l.tap.err)
 		case <-ctx.Done():
-			if !l.web.isHTTP() {
-				l.cancelled(name)
+			select {
+			case r := <-w.response: // it has come all the same
+				return l.read(x, r)
+			default:
+			}
+			if !l.web.isHTTP() || !l.modern { // an end of the connection is no cancel there
+				l.wg.Go(func() { l.cancelled(name) })
+			}
+			if wrote != nil && !l.web.isHTTP() {
+				l.stop() // nobody reads at the other end: another connection may serve
 			}
 			return nil, l.lost(x, context.Cause(ctx))
 		}
@@ -407,24 +415,44 @@ func (e *serverError) Error() string {
 	return "the server answered " + strconv.FormatInt(e.Code, 10) + ": " + e.Message
 }
 
+const (
+	mostTools = 10_000
+	mostPages = 100
+)
+
 // tools lists the server's tools and learns their headers.
 func (l *link) tools(ctx context.Context) ([]*mcp.Tool, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.c.opts.Limits.Request)
+	defer cancel()
 	var all []*mcp.Tool
-	for t, err := range l.session.Tools(ctx, nil) {
+	params := new(mcp.ListToolsParams)
+	for range mostPages {
+		page, err := l.session.ListTools(ctx, params)
 		if err != nil {
 			return nil, fmt.Errorf("client: listing the tools: %w", err)
 		}
-		if len(all) == 10_000 {
-			return nil, fmt.Errorf("client: listing the tools: %w", invalid("there are more than %d", len(all)))
+		if all = append(all, page.Tools...); len(all) > mostTools {
+			return nil, fmt.Errorf("client: listing the tools: %w", invalid("there are more than %d", mostTools))
 		}
-		all = append(all, t)
+		if page.NextCursor == "" {
+			l.know(all)
+			return all, nil
+		}
+		if page.NextCursor == params.Cursor {
+			return nil, fmt.Errorf("client: listing the tools: %w", invalid("a page is followed by itself"))
+		}
+		params = &mcp.ListToolsParams{Cursor: page.NextCursor}
 	}
+	return nil, fmt.Errorf("client: listing the tools: %w", invalid("there are more than %d pages", mostPages))
+}
+
+// know remembers which headers tools want.
+func (l *link) know(all []*mcp.Tool) {
 	l.toolsMu.Lock()
 	defer l.toolsMu.Unlock()
 	for _, t := range all {
 		l.bindings[t.Name] = paramHeaders(t.InputSchema)
 	}
-	return all, nil
 }
 
 // headersOf are the Mcp-Param headers of a call, if its tool is known.

@@ -161,6 +161,8 @@ func (w *web) RoundTrip(r *http.Request) (*http.Response, error) {
 	x.mu.Lock()
 	first := !x.sent
 	x.sent = true
+	// Of what came before (a 401, a redirect) nothing is true of this sending.
+	x.status, x.after, x.body = 0, 0, nil
 	x.mu.Unlock()
 	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
 		GetConn: func(string) {

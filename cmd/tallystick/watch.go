@@ -76,7 +76,7 @@ func resumeCommand() *cobra.Command {
 		Long: `Goes on with calls until they end: with those named, or with all that nobody is at
 and whose end nobody has been told. It goes through them in turn. With --json it
 prints a line for the end of each. The exit code is that of the first that was not
-completed.`,
+completed. After Ctrl-C or SIGTERM it goes on with no other call.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return do(cmd, w.common, w.reaching, func(a *app) error { return a.resume(w, args) })
 		},
@@ -153,15 +153,21 @@ func (f *follower) drive(id string, each func(client.Status) error, again bool) 
 				return st, e, err
 			}
 		}
+		if again && st.State != client.Unknown {
+			return st, end{}, usage("--again is for calls of unknown end; %s is %s", id, st.State)
+		}
 		t, err := f.target(st.Server, nil)
 		if err != nil {
 			return st, end{}, err
 		}
-		st, e, err := f.attach(t, id, each, again)
+		now, e, err := f.attach(t, id, each, again)
 		if errors.Is(err, client.ErrBusy) {
 			continue
 		}
-		return st, e, err
+		if err != nil {
+			return st, end{}, err
+		}
+		return now, e, nil
 	}
 }
 
@@ -229,6 +235,7 @@ func (f *follower) lookOn(m *client.Memory, st client.Status, each func(client.S
 		case <-until:
 			return f.leave(st.ID, "the time of --timeout is over"), true, nil
 		case s := <-f.signals:
+			f.ending.Store(true)
 			if interrupts++; s != os.Interrupt || interrupts > 1 {
 				return f.leave(st.ID, "let go of it"), true, nil
 			}
@@ -244,7 +251,7 @@ func (f *follower) lookOn(m *client.Memory, st client.Status, each func(client.S
 func (f *follower) answerAway(ctx context.Context, m *client.Memory, q client.Question) {
 	answer, err := f.answers.Answer(ctx, q)
 	if err == nil {
-		err = m.Answer(ctx, q.Call, q.Key, answer)
+		err = m.Answer(ctx, q.Call, q.ID, answer)
 	}
 	if err != nil && !errors.Is(err, client.ErrNoAnswer) && ctx.Err() == nil {
 		f.say("answering %s failed: %s", safetext.Short(q.Key, 80), textOf(err))
@@ -286,15 +293,16 @@ func (a *app) resume(w watching, ids []string) error {
 	defer f.stop()
 	code := exit.Completed
 	for _, id := range ids {
-		st, e, err := f.drive(id, nil, w.again)
-		if err != nil {
-			e = endOf(nil, err)
-			st.ID = id
-		}
-		if len(ids) > 1 && !a.json {
+		st, e := f.inTurn(m, id, w.again)
+		if len(ids) > 1 && !a.json && st.ID != "" {
 			_, _ = io.WriteString(a.screen, id+" "+safetext.Line(st.Server)+" "+calledAs(st.Name, st.Arguments)+"\n")
 		}
-		if err := a.show(st, e, "end"); err != nil {
+		if st.ID == "" {
+			err = a.failed(failure{Event: "end", ID: id}, e, "")
+		} else {
+			err = a.show(st, e, "end")
+		}
+		if err != nil {
 			return err
 		}
 		if code == exit.Completed {
@@ -305,6 +313,23 @@ func (a *app) resume(w watching, ids []string) error {
 		return &told{code}
 	}
 	return nil
+}
+
+// inTurn goes on with one of several calls, unless the command was told to end.
+// The status is empty if there is no such call.
+func (f *follower) inTurn(m *client.Memory, id string, again bool) (client.Status, end) {
+	if f.toEnd() {
+		st, err := m.Status(f.ctx, id)
+		if err == nil {
+			err = &client.Error{ID: id, Kind: client.ErrDetached, Reason: "not begun, as the command was told to end"}
+		}
+		return st, endOf(nil, err)
+	}
+	st, e, err := f.drive(id, nil, again)
+	if err != nil {
+		e = endOf(nil, err)
+	}
+	return st, e
 }
 
 // cards shows the open questions of a call.
