@@ -99,16 +99,71 @@ func createFile(d fileSystem, path string) error {
 	return nil
 }
 
+// ChangeFile loads the keyset of a key file, has it changed, saves it as
+// [Keyset.SaveFile] does, and returns it. Others that change or save the file
+// meanwhile, in this process or another, wait: none loses what another has
+// done. An error of change is returned as it is, and the file stays as it was.
+// A missing file is [fs.ErrNotExist], a damaged one [ErrKeyset].
+func ChangeFile(path string, change func(*Keyset) error) (*Keyset, error) {
+	if _, err := LoadFile(path); err != nil {
+		return nil, err // and no lock file beside what is no key file
+	}
+	path, unlock, err := lockKeyFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	k, err := LoadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := change(k); err != nil {
+		return nil, err
+	}
+	if err := k.save(path); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
 // SaveFile writes the keyset to a key file, in place of the one that is there:
 // after a crash it is the old one or the new one, whole. What would lose a key
-// is refused: a file that does not load, or that has a key that k has not. One
-// process at a time should save a file; run it as the user of the server,
-// since the file will be that user's alone.
+// is refused: a file that does not load, or that has a key that k has not.
+// What another process has promoted or disabled since k was loaded is undone:
+// use [ChangeFile] if several may change a file. Run it as the user of the
+// server, since the file will be that user's alone.
+//
+// One at a time saves: the others wait for the lock of the empty file that
+// stays beside, path + ".lock". Systems without flock (Windows, AIX, Solaris)
+// have no such lock, and there one process at a time should save a file.
 func (k *Keyset) SaveFile(path string) error {
-	// A link keeps pointing to the file, instead of being replaced by it.
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
+	if _, err := LoadFile(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err // and no lock file beside what is no key file
 	}
+	path, unlock, err := lockKeyFile(path)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return k.save(path)
+}
+
+// lockKeyFile waits for the lock of a key file. real is the path of the file
+// itself: a link keeps pointing to it, instead of being replaced by it, and all
+// links to a file have one lock.
+func lockKeyFile(path string) (real string, unlock func(), err error) {
+	real, err = filepath.EvalSymlinks(path)
+	if err != nil {
+		real = path
+	}
+	if unlock, err = lockFile(real + ".lock"); err != nil {
+		return real, nil, fmt.Errorf("key file %s: locking %s.lock: %w", path, real, reason(err))
+	}
+	return real, unlock, nil
+}
+
+// save is SaveFile by whoever has the lock.
+func (k *Keyset) save(path string) error {
 	old, err := LoadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

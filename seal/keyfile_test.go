@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 )
 
@@ -329,89 +327,6 @@ func TestPathsThatAreNoFile(t *testing.T) {
 	if err := os.Symlink("nowhere", dangling); err == nil {
 		if _, err := OpenOrCreateFile(dangling); err == nil {
 			t.Error("a link to nowhere is opened")
-		}
-	}
-}
-
-func TestAllWhoCreateAtOnceGetOneKey(t *testing.T) {
-	for range 10 {
-		path := filepath.Join(t.TempDir(), "key.json")
-		var got [16]string
-		var start, done sync.WaitGroup
-		start.Add(1)
-		for i := range got {
-			done.Go(func() {
-				start.Wait()
-				k, err := OpenOrCreateFile(path)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				got[i] = secretOf(t, k)
-			})
-		}
-		start.Done()
-		done.Wait()
-		for i := range got {
-			if got[i] != got[0] {
-				t.Fatal("two keys were made")
-			}
-		}
-		if files, _ := os.ReadDir(filepath.Dir(path)); len(files) != 1 {
-			t.Errorf("files are left behind: %v", files)
-		}
-	}
-}
-
-const createVariable = "TALLYSTICK_TEST_CREATE_KEY_FILE"
-
-// TestMain is, in a child of the next test, the process that creates a file.
-func TestMain(m *testing.M) {
-	path := os.Getenv(createVariable)
-	if path == "" {
-		os.Exit(m.Run())
-	}
-	// Until it is closed, so that all start at once.
-	_, _ = os.Stdin.Read(make([]byte, 1))
-	k, err := OpenOrCreateFile(path)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	fmt.Println(k.List()[0].ID)
-}
-
-func TestProcessesThatCreateAtOnceGetOneKey(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "key.json")
-	in, start, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	children := make([]*exec.Cmd, 8)
-	outputs := make([]bytes.Buffer, len(children))
-	for i := range children {
-		c := exec.Command(os.Args[0])
-		c.Env = append(os.Environ(), createVariable+"="+path)
-		c.Stdin, c.Stdout, c.Stderr = in, &outputs[i], os.Stderr
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
-		children[i] = c
-	}
-	start.Close()
-	for _, c := range children {
-		if err := c.Wait(); err != nil {
-			t.Error(err)
-		}
-	}
-	k, err := LoadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range outputs {
-		if got, want := outputs[i].String(), fmt.Sprintln(k.List()[0].ID); got != want {
-			t.Errorf("process %d has key %s, the file %s", i, got, want)
 		}
 	}
 }

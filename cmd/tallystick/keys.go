@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/safetext"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/settings"
 	"github.com/tallystick/tallystick/seal"
 )
 
@@ -25,7 +26,7 @@ of the old key has expired, disable that.`,
 	}
 	cmd.AddCommand(
 		keyCommand("new FILE", "Make a key file with one key", 1, newKeys),
-		keyCommand("list FILE", "List the keys of a file", 1, func(*seal.Keyset, []string) error { return nil }),
+		keyCommand("list FILE", "List the keys of a file", 1, listedKeys),
 		keyCommand("add FILE", "Add a key, which opens and does not seal yet", 1, changeKeys(func(k *seal.Keyset, _ uint32) error {
 			_, err := k.Add()
 			return err
@@ -37,7 +38,7 @@ of the old key has expired, disable that.`,
 }
 
 // keyCommand is a command on a key file. It prints the keys as they are then.
-func keyCommand(use, short string, args int, f func(*seal.Keyset, []string) error) *cobra.Command {
+func keyCommand(use, short string, args int, f func(args []string) (*seal.Keyset, error)) *cobra.Command {
 	var c common
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: cobra.ExactArgs(args),
@@ -49,48 +50,46 @@ func keyCommand(use, short string, args int, f func(*seal.Keyset, []string) erro
 	return cmd
 }
 
-func (a *app) keys(args []string, f func(*seal.Keyset, []string) error) error {
-	k, err := seal.LoadFile(args[0])
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return usage("%s", safetext.Line(err.Error()))
-	}
-	if err := f(k, args); err != nil {
+func (a *app) keys(args []string, f func(args []string) (*seal.Keyset, error)) error {
+	k, err := f(args)
+	var wrong *settings.Problem
+	switch {
+	case errors.As(err, &wrong):
 		return err
-	}
-	if k, err = seal.LoadFile(args[0]); err != nil {
+	case errors.Is(err, fs.ErrNotExist):
 		return usage("%s. Make one with: tallystick keys new %s", safetext.Line(err.Error()), quoted(args[0]))
+	case err != nil:
+		return usage("%s", safetext.Line(err.Error()))
 	}
 	return a.listKeys(args[0], k)
 }
 
-func newKeys(k *seal.Keyset, args []string) error {
-	if k != nil {
-		return usage("%s is there already", quoted(args[0]))
+func listedKeys(args []string) (*seal.Keyset, error) { return seal.LoadFile(args[0]) }
+
+func newKeys(args []string) (*seal.Keyset, error) {
+	switch _, err := seal.LoadFile(args[0]); {
+	case err == nil:
+		return nil, usage("%s is there already", quoted(args[0]))
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
 	}
 	if _, err := os.Lstat(args[0]); err == nil {
-		return usage("%s is there already, and leads nowhere", quoted(args[0]))
+		return nil, usage("%s is there already, and leads nowhere", quoted(args[0]))
 	}
-	_, err := seal.OpenOrCreateFile(args[0])
-	return err
+	return seal.OpenOrCreateFile(args[0])
 }
 
-// changeKeys changes the keys in a file.
-func changeKeys(change func(*seal.Keyset, uint32) error) func(*seal.Keyset, []string) error {
-	return func(k *seal.Keyset, args []string) error {
-		if k == nil {
-			return nil // keys says that there is no file
-		}
+// changeKeys changes the keys in a file, while nobody else does.
+func changeKeys(change func(*seal.Keyset, uint32) error) func(args []string) (*seal.Keyset, error) {
+	return func(args []string) (*seal.Keyset, error) {
 		var id uint64
 		if len(args) > 1 {
 			var err error
 			if id, err = strconv.ParseUint(args[1], 10, 32); err != nil {
-				return usage("%s is no id of a key: see tallystick keys list", quoted(args[1]))
+				return nil, usage("%s is no id of a key: see tallystick keys list", quoted(args[1]))
 			}
 		}
-		if err := change(k, uint32(id)); err != nil {
-			return usage("%v", err)
-		}
-		return k.SaveFile(args[0])
+		return seal.ChangeFile(args[0], func(k *seal.Keyset) error { return change(k, uint32(id)) })
 	}
 }
 
