@@ -98,20 +98,29 @@ func do(cmd *cobra.Command, c common, r reaching, f func(*app) error) error {
 // fail tells of an error, and returns its exit code.
 func (a *app) fail(server string, err error) error {
 	e := endOf(nil, err)
-	a.say("tallystick: %s", e.text)
-	for _, next := range e.next(server) {
-		a.say("  %s", next)
-	}
-	if a.json {
-		if err := a.print(failure{Outcome: e.code.Name(), Exit: e.code, Error: e.document(), Next: e.next(server)}); err != nil {
-			a.say("tallystick: %v", err)
-		}
+	if err := a.failed(failure{}, e, server); err != nil {
+		a.say("tallystick: %s", textOf(err))
 	}
 	return &told{e.code}
 }
 
+// failed prints an end of which there is no call to show.
+func (a *app) failed(f failure, e end, server string) error {
+	a.say("tallystick: %s", e.text)
+	for _, next := range e.next(server) {
+		a.say("  %s", next)
+	}
+	if !a.json {
+		return nil
+	}
+	f.Outcome, f.Exit, f.Error, f.Next = e.code.Name(), e.code, e.document(), e.next(server)
+	return a.print(f)
+}
+
 // failure is what --json prints of a command that came to nothing.
 type failure struct {
+	Event   string     `json:"event,omitzero"` // "end", of resume
+	ID      string     `json:"id,omitzero"`    // of resume: as it was written
 	Outcome string     `json:"outcome"`
 	Exit    exit.Code  `json:"exit"`
 	Error   *errorInfo `json:"error"`

@@ -108,6 +108,8 @@ func (e end) next(server string) []string {
 	switch {
 	case errors.Is(e.err, signin.ErrSignIn) && server != "":
 		return []string{"tallystick servers login " + quoted(server)}
+	case errors.Is(e.err, client.ErrNotFound):
+		return []string{"tallystick tasks"}
 	case id == "":
 		return nil
 	case errors.Is(e.err, client.ErrNeedsInput):

@@ -40,7 +40,7 @@ func TestEveryErrorOfACallHasItsCode(t *testing.T) {
 		{&client.Error{ID: "abc", Kind: client.ErrUnauthorized, Err: signin.ErrSignIn}, exit.Auth, "servers login desk"},
 		{of(client.ErrBusy), exit.Detached, "watch abc"},
 		{of(client.ErrDetached), exit.Detached, "resume abc"},
-		{of(client.ErrNotFound), exit.Usage, ""},
+		{of(client.ErrNotFound), exit.Usage, "tallystick tasks"},
 		{of(client.ErrClosed), exit.Failed, ""},
 		{fmt.Errorf("settings: %w", &settings.Problem{Text: "no"}), exit.Usage, ""},
 		{context.DeadlineExceeded, exit.Detached, ""},

@@ -28,6 +28,7 @@ type follower struct {
 
 	current    atomic.Pointer[client.Handle] // the call that is driven; nil: none
 	interrupts atomic.Int32                  // how often it was interrupted
+	ending     atomic.Bool                   // the command was told to end: it begins nothing more
 }
 
 // follow begins to listen to signals, and makes who answers.
@@ -38,7 +39,7 @@ func (a *app) follow(g answering, ask bool) (*follower, error) {
 	if err != nil {
 		return nil, err
 	}
-	signal.Notify(f.signals, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(f.signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	f.stop = func() { signal.Stop(f.signals) }
 	return f, nil
 }
@@ -47,6 +48,7 @@ func (a *app) follow(g answering, ask bool) (*follower, error) {
 // the call before the form returns without an answer, since that would be the
 // end of a call that waits for nothing else.
 func (f *follower) interrupted() {
+	f.ending.Store(true)
 	if h := f.current.Load(); h != nil && f.interrupts.Add(1) == 1 {
 		f.cancel(h)
 		return
@@ -55,6 +57,16 @@ func (f *follower) interrupted() {
 	case f.signals <- os.Interrupt:
 	default:
 	}
+}
+
+// toEnd reports whether the command was told to end, be it just now.
+func (f *follower) toEnd() bool {
+	select {
+	case <-f.signals:
+		f.ending.Store(true)
+	default:
+	}
+	return f.ending.Load()
 }
 
 // notify is client.Options.Notify.
@@ -110,6 +122,7 @@ func (f *follower) until(h *client.Handle, enough func(client.Status) bool, each
 		case <-over:
 			return f.letGo(h, "the time of --timeout is over")
 		case s := <-f.signals:
+			f.ending.Store(true)
 			if s != os.Interrupt || f.interrupts.Add(1) > 1 {
 				return f.letGo(h, "let go of it")
 			}

@@ -211,3 +211,34 @@ func TestOtherProcessesLookOnAndCancelThroughTheDriver(t *testing.T) {
 		t.Errorf("the second: exit code %d, %s; it said\n%s", code, second.out.String(), rest)
 	}
 }
+
+// case S74: nothing is begun after the command was told to end.
+func TestResumeBeginsNothingMoreAfterASignal(t *testing.T) {
+	noSignals(t)
+	t.Parallel()
+	for name, signals := range map[string][]os.Signal{"SIGTERM": {syscall.SIGTERM}, "SIGHUP": {syscall.SIGHUP}, "two Ctrl-C": {os.Interrupt, os.Interrupt}} {
+		t.Run(name, func(t *testing.T) {
+			s, arguments, _ := withJobs(t)
+			for range 2 {
+				r := s.start(t, "", "start", s.url, "job", `{"stubborn":true,`+arguments+"}")
+				if code, rest := r.end(t); code != 0 {
+					t.Fatalf("exit code %d; it said\n%s", code, rest)
+				}
+			}
+			r := s.start(t, "", "resume", "--json")
+			until(t, r.errs, "half of it")
+			for i, signal := range signals {
+				if err := r.Process.Signal(signal); err != nil {
+					t.Fatal(err)
+				}
+				if i < len(signals)-1 {
+					until(t, r.errs, "cancelling ")
+				}
+			}
+			code, rest := r.end(t)
+			if code != 12 || strings.Contains(rest, "half of it") || strings.Count(r.out.String(), `"outcome":"detached"`) != 2 || strings.Count(r.out.String(), "not begun") != 1 {
+				t.Errorf("exit code %d, %s; it said\n%s", code, r.out.String(), rest)
+			}
+		})
+	}
+}
