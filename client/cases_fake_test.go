@@ -40,6 +40,7 @@ type request struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
 	Params json.RawMessage `json:"params"`
+	Result json.RawMessage `json:"result"` // of a response
 
 	At     time.Time
 	Header http.Header

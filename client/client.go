@@ -46,7 +46,7 @@ type Options struct {
 	// disk and before it is sent: rule is its index in Policy. It must not block,
 	// and may be called from many goroutines at once.
 	Ruled func(q Question, a Answer, rule int)
-	Log    *slog.Logger // default: discards
+	Log   *slog.Logger // default: discards
 }
 
 // Limits bound what one call may take. Zero means the default.
@@ -56,7 +56,7 @@ type Limits struct {
 	Request   time.Duration // one request until something is heard, a report of progress for instance: 5 min
 	Outage    time.Duration // how long a server that is out of reach is tried before a call is set aside: 1 min
 	Rounds    int           // retries of one attachment: 20
-	Questions int           // open at once: 64
+	Questions int           // open at once: 64. A task's, and those of the 2025 era, in one attachment: Rounds times as many
 	Message   int           // bytes of one message from the server: 16 MiB
 	Keep      time.Duration // of a call whose outcome its caller has had: 24 h
 }

@@ -26,7 +26,9 @@ const (
 type Policy []Rule
 
 // A Rule matches questions by glob patterns, as of package path; an empty
-// pattern matches everything. A '/' in a name is matched by no '*'.
+// pattern matches everything. A '/' in a name is matched by no '*'. A question
+// without a name (see Question.Name) may be any call's: of the rules for some
+// names only those match it that refuse.
 type Rule struct {
 	Server string // Options.Server
 	Name   string // of the tool or prompt, or the URI

@@ -25,16 +25,17 @@ var kinds = []Kind{Form, URL, Sampling, Roots}
 // judge it. What comes from the server is hostile: escape it before you show it.
 type Question struct {
 	// ID names the question for good: it is the same after a restart, and no
-	// other question ever has it.
+	// other question ever has it, of another round or of a task by the same key
+	// neither. It is what [Handle.Answer] takes.
 	ID   string
 	Call string // the id of the call's handle
 
 	Server    string // Options.Server
 	Method    string // "tools/call", "prompts/get", "resources/read"
-	Name      string // of the tool or prompt, or the URI; empty if it cannot be known (2025 era, several calls at once)
+	Name      string // of the tool or prompt, or the URI; empty if it cannot be known (2025 era: several calls at once, or one that was given up before)
 	Arguments json.RawMessage
 
-	Key     string // the server's, unique within its round or task
+	Key     string // the server's, of 1,024 bytes at most; unique among what is open in its round or task
 	Kind    Kind
 	Message string          // Form, URL
 	Schema  json.RawMessage // Form: requestedSchema, an object with flat properties. Its defaults are suggestions to be shown
@@ -95,7 +96,8 @@ type Answerer interface {
 	Kinds() []Kind
 
 	// Answer blocks until there is an answer, which may take hours, or ctx ends:
-	// when the call has ended, somebody else has answered, or the client closes.
+	// when the question is no longer asked, the call or (2025 era) its request has
+	// ended, somebody else has answered, or the client closes.
 	// It is called from several goroutines at once, each with one question.
 	// The question is on disk before it is called, and the answer is before it
 	// is sent.
