@@ -32,8 +32,8 @@ type drive struct {
 	changed chan struct{}   // capacity 1: an Answerer's goroutine has
 
 	// Of the driving goroutine.
-	rounds  int           // sent in this attachment
-	work    time.Duration // waited for the server in this attachment
+	rounds int           // sent in this attachment
+	work   time.Duration // waited for the server in this attachment
 
 	mu     sync.Mutex                    // guards what follows
 	k      kept                          // the entry as it is on disk
@@ -241,6 +241,7 @@ func (d *drive) received(l *link, raw json.RawMessage) error {
 	case r.complete != nil:
 		return d.end(outcome{State: Completed, Result: r.complete})
 	case r.task != nil:
+		d.noticed(r.task)
 		return d.update(context.WithoutCancel(d.ctx), func(e *entry) error {
 			e.Stage, e.Maybe, e.State, e.Questions, e.Task = stageWatching, false, nil, nil, newTask(r.task)
 			return nil

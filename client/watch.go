@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 )
@@ -21,58 +22,79 @@ type watcher struct {
 	l *link
 
 	mu    sync.Mutex // guards what follows
-	tasks map[string]*watch
-	fresh map[string]*watch // not in any listen yet
-	last  *listen           // the one that new tasks are added to, by opening it anew
-	off   bool              // the server does not listen
-	timer bool              // opening is due
-	fails int               // listens that ended soon, in a row
+	tasks map[string]*subject
+	fresh map[string]*subject // not in any listen yet
+	last  *listen             // the one that new tasks are added to, by opening it anew
+	off   bool                // the server does not listen
+	timer bool                // opening is due
+	fails int                 // listens that ended soon, in a row
 }
 
-// A watch is one task of a [watcher].
-type watch struct {
-	id     string
-	signal chan struct{} // capacity 1: something is to be taken, or listening has ended
-	w      *watcher
+// A subject is one task of a [watcher]. Its fields are guarded by the watcher's
+// mutex.
+type subject struct {
+	id      string
+	watches []*watch        // one, unless the server has named one task to several calls
+	last    json.RawMessage // the latest state that was told
+	told    bool            // the server has acknowledged it
+	no      bool            // it did not: it is not asked to again
+	in      *listen
+}
 
-	// Guarded by the watcher's mutex.
-	state json.RawMessage // the latest that was told
-	told  bool            // the server has acknowledged it
-	no    bool            // it did not: it is not asked to again
-	in    *listen
+func (s *subject) tell() {
+	for _, one := range s.watches {
+		one.tell()
+	}
+}
+
+// A watch is one drive's look at a task.
+type watch struct {
+	w      *watcher
+	of     *subject
+	signal chan struct{}   // capacity 1: something is to be taken, or listening has ended
+	state  json.RawMessage // what is to be taken; guarded by the watcher's mutex
 }
 
 // A listen is one subscriptions/listen.
 type listen struct {
 	w      *watcher
-	ids    map[string]*watch
+	ids    map[string]*subject
 	cancel context.CancelFunc
 	after  *listen // the one that it takes the place of, once it is acknowledged
 	acked  bool
 }
 
 func newWatcher(l *link) *watcher {
-	return &watcher{l: l, tasks: map[string]*watch{}, fresh: map[string]*watch{}, off: !l.tasks}
+	return &watcher{l: l, tasks: map[string]*subject{}, fresh: map[string]*subject{}, off: !l.tasks}
 }
 
-// add begins to watch a task. One drive watches a task.
+// add begins to watch a task.
 func (w *watcher) add(id string) *watch {
-	one := &watch{id: id, signal: make(chan struct{}, 1), w: w}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.tasks[id] = one
-	w.fresh[id] = one
-	w.due()
+	of := w.tasks[id]
+	if of == nil {
+		of = &subject{id: id}
+		w.tasks[id], w.fresh[id] = of, of
+		w.due()
+	}
+	one := &watch{w: w, of: of, signal: make(chan struct{}, 1), state: of.last}
+	of.watches = append(of.watches, one)
 	return one
 }
 
 func (w *watcher) remove(one *watch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.tasks, one.id)
-	delete(w.fresh, one.id)
-	if g := one.in; g != nil {
-		delete(g.ids, one.id)
+	of := one.of
+	of.watches = slices.DeleteFunc(of.watches, func(other *watch) bool { return other == one })
+	if len(of.watches) > 0 {
+		return
+	}
+	delete(w.tasks, of.id)
+	delete(w.fresh, of.id)
+	if g := of.in; g != nil {
+		delete(g.ids, of.id)
 		if len(g.ids) == 0 && g.cancel != nil {
 			g.cancel()
 		}
@@ -88,10 +110,17 @@ func (o *watch) take() json.RawMessage {
 	return raw
 }
 
+// waits reports whether a state waits to be taken.
+func (o *watch) waits() bool {
+	o.w.mu.Lock()
+	defer o.w.mu.Unlock()
+	return o.state != nil
+}
+
 func (o *watch) listened() bool {
 	o.w.mu.Lock()
 	defer o.w.mu.Unlock()
-	return o.told
+	return o.of.told
 }
 
 func (o *watch) tell() {
@@ -129,7 +158,7 @@ func (w *watcher) open() {
 	defer w.mu.Unlock()
 	w.timer = false
 	for len(w.fresh) > 0 && !w.off {
-		g := &listen{w: w, ids: map[string]*watch{}}
+		g := &listen{w: w, ids: map[string]*subject{}}
 		if w.last != nil && len(w.last.ids) < mostListened {
 			g.after = w.last
 			for id, one := range g.after.ids {
@@ -183,7 +212,7 @@ func (w *watcher) hear(ctx context.Context, g *listen, ids []string) {
 		if one.in != g {
 			continue
 		}
-		one.in = nil
+		one.in, one.last = nil, nil
 		if one.told {
 			one.told = false
 			one.tell() // it is to be polled
@@ -238,7 +267,10 @@ func (g *listen) told(params json.RawMessage) {
 	g.w.mu.Lock()
 	defer g.w.mu.Unlock()
 	if one := g.ids[m.ID]; one != nil {
-		one.state = params
+		one.last = params
+		for _, each := range one.watches {
+			each.state = params
+		}
 		one.tell()
 	}
 }
