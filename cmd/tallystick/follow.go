@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -25,6 +26,7 @@ type follower struct {
 	signals chan os.Signal
 	changed chan struct{} // capacity 1: some status has changed
 	stop    func()
+	answer  bool // the command is there to answer
 
 	current    atomic.Pointer[client.Handle] // the call that is driven; nil: none
 	interrupts atomic.Int32                  // how often it was interrupted
@@ -164,12 +166,17 @@ func (f *follower) ended(h *client.Handle) end {
 
 // report prints how a call has ended, and returns the command's error.
 func (f *follower) report(st client.Status, e end, event string) error {
+	unused := f.answers.unused()
+	if f.answer && st.State.Final() && len(unused) > 0 {
+		text := "the call has ended (" + string(st.State) + "), and not by what was to be answered here: " + strings.Join(unused, "; ")
+		e.code, e.text, e.err, unused = exit.Usage, text, usage("%s", text), nil
+	}
 	if err := f.show(st, e, event); err != nil {
 		return err
 	}
-	if st.State.Final() {
-		for _, flag := range f.answers.unused() {
-			f.hint("%s was for no question", flag)
+	if st.State.Final() || e.code == exit.NeedsInput {
+		for _, flag := range unused {
+			f.say("%s", flag)
 		}
 	}
 	if e.code != exit.Completed {

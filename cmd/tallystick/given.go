@@ -35,6 +35,7 @@ type reply struct {
 	flag, key string // as it was written
 	content   json.RawMessage
 	to        string // the id of the question that it was for
+	late      string // why it was not taken, if so
 }
 
 // replies reads the flags.
@@ -161,21 +162,37 @@ func (d *respondent) Kinds() []client.Kind { return d.kinds }
 
 // Answer implements [client.Answerer].
 func (d *respondent) Answer(ctx context.Context, q client.Question) (client.Answer, error) {
+	r, answer, err := d.find(ctx, q)
+	if err == nil && r != nil {
+		d.tell(q, answer, r.String())
+	}
+	return answer, err
+}
+
+// find is Answer, and tells nobody. It returns the flag that has answered.
+func (d *respondent) find(ctx context.Context, q client.Question) (*reply, client.Answer, error) {
 	if r := d.take(q); r != nil && q.Problem == "" {
 		answer, err := r.answer(q)
 		if err == nil {
-			d.tell(q, answer, r.String())
-			return answer, nil
+			return r, answer, nil
 		}
 		d.mu.Lock()
 		d.wrong = errors.Join(d.wrong, err)
 		d.mu.Unlock()
-		return client.Answer{}, client.ErrNoAnswer
+		return nil, client.Answer{}, client.ErrNoAnswer
 	}
 	if d.person != nil {
-		return d.person.Answer(ctx, q)
+		answer, err := d.person.Answer(ctx, q)
+		return nil, answer, err
 	}
-	return client.Answer{}, client.ErrNoAnswer
+	return nil, client.Answer{}, client.ErrNoAnswer
+}
+
+// tooLate notes that the answer of a flag was not taken.
+func (d *respondent) tooLate(r *reply, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r.late = textOf(err)
 }
 
 // take returns the flag for a question, which then is for no other, be its key
@@ -199,13 +216,17 @@ func (d *respondent) mistake() error {
 	return d.wrong
 }
 
-// unused names the flags for which there was no question.
+// unused names the flags for which there was no question, or which came too
+// late, and says so.
 func (d *respondent) unused() (flags []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, r := range d.replies {
-		if r.to == "" {
-			flags = append(flags, r.String())
+		switch {
+		case r.to == "":
+			flags = append(flags, r.String()+" was for no question")
+		case r.late != "":
+			flags = append(flags, r.String()+" was not taken: "+r.late)
 		}
 	}
 	return flags

@@ -93,6 +93,7 @@ func (a *app) goOn(w watching, id string, lines bool) error {
 		return err
 	}
 	defer f.stop()
+	f.answer = !lines
 	var each func(client.Status) error
 	event := ""
 	if lines && a.json {
@@ -205,7 +206,8 @@ func (f *follower) lookOn(m *client.Memory, st client.Status, each func(client.S
 	if f.Timeout > 0 {
 		until = time.After(f.Timeout)
 	}
-	asked := map[string]bool{}
+	asked, unanswered := map[string]bool{}, make(chan string)
+	nobody := map[string]bool{} // here can answer these
 	for interrupts := 0; ; {
 		if st, err = m.Status(ctx, st.ID); err != nil {
 			return end{}, false, err
@@ -227,11 +229,16 @@ func (f *follower) lookOn(m *client.Memory, st client.Status, each func(client.S
 		for _, q := range st.Open {
 			if !asked[q.ID] {
 				asked[q.ID] = true
-				go f.answerAway(ctx, m, q)
+				go f.answerAway(ctx, m, q, unanswered)
 			}
+		}
+		if e, stuck := f.stuck(st, nobody); stuck {
+			return e, true, nil
 		}
 		select {
 		case <-tick.C:
+		case id := <-unanswered:
+			nobody[id] = true
 		case <-until:
 			return f.leave(st.ID, "the time of --timeout is over"), true, nil
 		case s := <-f.signals:
@@ -247,14 +254,39 @@ func (f *follower) lookOn(m *client.Memory, st client.Status, each func(client.S
 	}
 }
 
-// answerAway answers a question of a call that another process drives.
-func (f *follower) answerAway(ctx context.Context, m *client.Memory, q client.Question) {
-	answer, err := f.answers.Answer(ctx, q)
+// stuck is the end of looking on for a command that is there to answer, and
+// cannot: its flags make no sense, or nobody here can answer what is asked.
+func (f *follower) stuck(st client.Status, nobody map[string]bool) (end, bool) {
+	if wrong := f.answers.mistake(); wrong != nil {
+		return endOf(nil, wrong), true
+	}
+	open := func(q client.Question) bool { return !nobody[q.ID] }
+	if !f.answer || f.answers.person != nil || len(st.Open) == 0 || slices.ContainsFunc(st.Open, open) {
+		return end{}, false
+	}
+	return endOf(nil, &client.Error{ID: st.ID, Kind: client.ErrNeedsInput, Questions: st.Open, Reason: "it is asked, and nobody here can answer it; another process is at the call"}), true
+}
+
+// answerAway answers a question of a call that another process drives, or says
+// that nobody here does.
+func (f *follower) answerAway(ctx context.Context, m *client.Memory, q client.Question, unanswered chan<- string) {
+	by, answer, err := f.answers.find(ctx, q)
 	if err == nil {
 		err = m.Answer(ctx, q.Call, q.ID, answer)
+		switch {
+		case err == nil && by != nil:
+			f.answers.tell(q, answer, by.String())
+		case err != nil && by != nil:
+			f.answers.tooLate(by, err)
+		case err != nil && ctx.Err() == nil:
+			f.say("answering %s failed: %s", safetext.Short(q.Key, 80), textOf(err))
+		}
 	}
-	if err != nil && !errors.Is(err, client.ErrNoAnswer) && ctx.Err() == nil {
-		f.say("answering %s failed: %s", safetext.Short(q.Key, 80), textOf(err))
+	if err != nil {
+		select {
+		case unanswered <- q.ID:
+		case <-ctx.Done():
+		}
 	}
 }
 
