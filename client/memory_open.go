@@ -29,7 +29,8 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// OpenMemory opens a memory, and makes its file if there is none.
+// OpenMemory opens a memory, and makes its file if there is none. A key file
+// that is missing is made only if the memory has no calls.
 func OpenMemory(ctx context.Context, opts MemoryOptions) (*Memory, error) {
 	if opts.Path == "" {
 		return nil, errors.New("client: MemoryOptions.Path is missing")
@@ -63,19 +64,39 @@ func (m *Memory) openFile(ctx context.Context, file string) (err error) {
 	if err := createPrivate(file); err != nil {
 		return err
 	}
-	if m.aead == nil {
-		keys, err := seal.OpenOrCreateFile(file + ".key")
-		if err != nil {
-			return err
-		}
-		m.aead = keys.AEAD()
-	}
 	if m.db, err = openDB(file); err != nil {
 		return err
 	}
-	if err = m.prepare(ctx); err != nil {
+	if err = m.prepare(ctx); err == nil && m.aead == nil {
+		err = m.openKeys(ctx, file)
+	}
+	if err != nil {
 		return errors.Join(err, m.db.Close())
 	}
+	return nil
+}
+
+// openKeys reads the key file, and makes one only for a memory without calls:
+// another key would open none of those that are there.
+func (m *Memory) openKeys(ctx context.Context, file string) error {
+	keyFile := file + ".key"
+	keys, err := seal.LoadFile(keyFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		var calls int
+		if err := m.db.QueryRowContext(ctx, "SELECT count(*) FROM calls").Scan(&calls); err != nil {
+			return err
+		}
+		if calls == 0 {
+			keys, err = seal.OpenOrCreateFile(keyFile)
+		} else if keys, err = seal.LoadFile(keyFile); errors.Is(err, fs.ErrNotExist) { // also now that there are calls, whose key was there before them
+			return fmt.Errorf("it has calls (%d), and the key that opens them, %s, is not there: restore that file; "+
+				"if it is lost, move the memory away (%s, with its -wal and -shm), and a new one is made that knows nothing of them", calls, keyFile, file)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	m.aead = keys.AEAD()
 	return nil
 }
 

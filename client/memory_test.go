@@ -175,6 +175,46 @@ func TestAnotherKeyOpensNothingAndTheErrorSaysSo(t *testing.T) {
 	}
 }
 
+func TestALostKeyIsNotReplacedWhileThereAreCalls(t *testing.T) {
+	d := newDesk(t)
+	path := filepath.Join(t.TempDir(), "calls.db")
+	id := waitingCall(t, d, path, "o-1")
+	key, away := path+".key", filepath.Join(t.TempDir(), "key")
+	if err := os.Rename(key, away); err != nil {
+		t.Fatal(err)
+	}
+	m, err := openAt(t, path)
+	if err == nil {
+		_ = m.Close()
+		t.Fatal("a memory whose key is lost is opened")
+	}
+	for _, want := range []string{"calls (1)", key, "restore", "move the memory away"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("it lacks %q: %v", want, err)
+		}
+	}
+	if _, err := os.Lstat(key); !errors.Is(err, os.ErrNotExist) {
+		t.Error("a new key was made")
+	}
+	if err := os.Rename(away, key); err != nil {
+		t.Fatal(err)
+	}
+	if m, err = openAt(t, path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Status(t.Context(), id); err != nil {
+		t.Errorf("the call does not open with its key: %v", err)
+	}
+	// Without calls there is nothing to lose.
+	if err := errors.Join(m.Forget(t.Context(), id), m.Close(), os.Remove(key)); err != nil {
+		t.Fatal(err)
+	}
+	if m, err = openAt(t, path); err != nil {
+		t.Fatal(err)
+	}
+	_ = m.Close()
+}
+
 func TestARowThatWasSwappedOrRolledBackDoesNotOpenAndTheOthersDo(t *testing.T) {
 	d := newDesk(t)
 	for name, spoil := range map[string]func(t *testing.T, path, one, other string){
