@@ -2,11 +2,13 @@ package settings
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -167,7 +169,7 @@ func TestAChangeKeepsTheRestAndIsPrivate(t *testing.T) {
 	if err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 1 {
+	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".*")); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}
 	refused := errors.New("no")
@@ -176,6 +178,30 @@ func TestAChangeKeepsTheRestAndIsPrivate(t *testing.T) {
 	}
 	if err := Change(path, func(f *File) error { f.Servers["bad"] = Server{}; return nil }); err == nil {
 		t.Error("a server without a URL was written")
+	}
+}
+
+func TestNobodyWhoChangesTheSettingsAtOnceLosesAServer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "new", "config.json")
+	const many = 12
+	var all sync.WaitGroup
+	for i := range many {
+		all.Go(func() {
+			err := Change(path, func(f *File) error {
+				if f.Servers == nil {
+					f.Servers = map[string]Server{}
+				}
+				f.Servers[fmt.Sprint("s", i)] = Server{URL: "https://one.example/mcp"}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if f, err := ReadFile(path); err != nil || len(f.Servers) != many {
+		t.Errorf("%v: %d servers of %d", err, len(f.Servers), many)
 	}
 }
 
