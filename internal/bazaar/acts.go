@@ -216,20 +216,17 @@ func (c *Crowd) decide(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// resolve has the operators look at what is held, and at the ledger. It returns
-// how much there was.
-func (c *Crowd) resolve(ctx context.Context) (held int, err error) {
+// resolve has the operators look at what is held, as far as they are shown it,
+// and at the ledger.
+func (c *Crowd) resolve(ctx context.Context) error {
 	for _, operator := range operators {
 		p := decider{c.place.Load().page, Person(operator)}
 		waiting, err := p.waiting(ctx)
 		if err != nil {
-			return held, err
+			return err
 		}
 		for _, w := range waiting {
-			if w.Effect == "" {
-				continue
-			}
-			if held++; !c.heldLong(w.CallID + w.Effect + w.Subject) {
+			if w.Effect == "" || !c.heldLong(w.CallID+w.Effect+w.Subject) {
 				continue // it may still arrive
 			}
 			d := tallystick.Decision{CallID: w.CallID, Effect: w.Effect, Subject: w.Subject, Happened: c.Far.happened(w.Requester.Tenant, w.Effect, w.Subject)}
@@ -243,7 +240,7 @@ func (c *Crowd) resolve(ctx context.Context) (held int, err error) {
 			}
 		}
 	}
-	return held, nil
+	return nil
 }
 
 func (c *Crowd) heldLong(what string) bool {

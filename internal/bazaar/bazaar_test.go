@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -22,24 +23,44 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// serve serves a crowd from a store until stop is called.
+func serve(t *testing.T, c *Crowd, opts tallystick.Options, shop Shop) (stop func()) {
+	t.Helper()
+	opts.Identify, opts.Log = Identify, slog.New(slog.DiscardHandler)
+	s, err := tallystick.New(mcp.NewServer(&mcp.Implementation{Name: "bazaar", Version: "1"}, nil), &opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	Add(s, shop)
+	web, page := httptest.NewServer(s.Handler(nil)), httptest.NewServer(Page(s, opts.Store))
+	c.Serve(web.URL, page.URL)
+	ctx, end := context.WithCancel(context.Background())
+	ran := make(chan error, 1)
+	go func() { ran <- s.Run(ctx) }()
+	for status := http.StatusServiceUnavailable; status == http.StatusServiceUnavailable; { // until it has begun to work
+		r, err := c.someone("ann/acme", CapsNone).Send(t.Context(), "tools/list", "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		status = r.Status
+	}
+	return func() {
+		end()
+		if err := <-ran; err != nil {
+			t.Error(err)
+		}
+		web.Close()
+		page.Close()
+	}
+}
+
 // visited is a crowd that has been somewhere, and the store of the server.
 func visited(t *testing.T) (*Crowd, store.Store) {
 	t.Helper()
 	c := NewCrowd(NewFarSide(1))
 	c.Crashes, c.Far.Mood = true, 0.3
 	kept := memory.New(memory.Options{})
-	opts := Options(kept)
-	opts.Identify, opts.Log = Identify, slog.New(slog.DiscardHandler)
-	s, err := tallystick.New(mcp.NewServer(&mcp.Implementation{Name: "bazaar", Version: "1"}, nil), &opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	Add(s, Nearby(c.Far))
-	web, page := httptest.NewServer(s.Handler(nil)), httptest.NewServer(Page(s, kept))
-	c.Serve(web.URL, page.URL)
-	ctx, stop := context.WithCancel(context.Background())
-	ran := make(chan error, 1)
-	go func() { ran <- s.Run(ctx) }()
+	stop, ctx := serve(t, c, Options(kept), Nearby(c.Far)), context.Background()
 	// Until there is one of each, or for long enough.
 	enough := func(tally Tally) bool {
 		return tally.Events["effect resolved"] > 0 && tally.Events["question expired"] > 0 && tally.Acks["update"] > 0 &&
@@ -72,11 +93,6 @@ func visited(t *testing.T) (*Crowd, store.Store) {
 		}
 	}
 	stop()
-	if err := <-ran; err != nil {
-		t.Error(err)
-	}
-	web.Close()
-	page.Close()
 	return c, kept
 }
 

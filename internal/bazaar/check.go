@@ -20,16 +20,15 @@ func (c *Crowd) Settle(ctx context.Context) error {
 	for {
 		// What runs may come to be held, so that it is counted first.
 		out, err := askPage(ctx, c.place.Load().page, pageRequest{Count: true})
-		held := 0
 		if err == nil {
-			held, err = c.resolve(ctx)
+			err = c.resolve(ctx)
 		}
-		if err == nil && held == 0 && out.Err == "" && out.Counts.Ready+out.Counts.Running == 0 {
+		if err == nil && out.Err == "" && out.Held+out.Counts.Ready+out.Counts.Running == 0 {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("calls that go nowhere: %+v, %d held, %v", out.Counts, held, err)
+			return fmt.Errorf("calls that go nowhere: %+v, %d held, %v", out.Counts, out.Held, err)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/tallystick/tallystick"
+	"github.com/tallystick/tallystick/record"
 	"github.com/tallystick/tallystick/store"
 )
 
@@ -37,6 +38,7 @@ type pageRequest struct {
 type pageReply struct {
 	Waiting []tallystick.Waiting
 	Counts  store.Counts
+	Held    int // effects, whether or not an operator is shown them
 	Err     string
 }
 
@@ -49,7 +51,9 @@ func Page(s *tallystick.Server, kept store.Store) http.Handler {
 		switch {
 		case err != nil:
 		case in.Count:
-			out.Counts, err = kept.Counts(r.Context())
+			if out.Counts, err = kept.Counts(r.Context()); err == nil {
+				out.Held, err = held(r.Context(), kept)
+			}
 		case in.Decision != nil:
 			err = s.Decide(r.Context(), in.By, *in.Decision)
 		default:
@@ -60,6 +64,29 @@ func Page(s *tallystick.Server, kept store.Store) http.Handler {
 		}
 		_ = json.NewEncoder(w).Encode(out) // whoever asked may have gone
 	})
+}
+
+// held is how many effects are held, by what is on record: rights may keep an
+// operator from being shown one.
+func held(ctx context.Context, kept store.Store) (n int, err error) {
+	for _, tenant := range tenants {
+		for after, more := "", true; more; {
+			calls, err := kept.List(ctx, store.Filter{Tenant: tenant, Open: true, After: after, Limit: 1000})
+			if err != nil {
+				return 0, err
+			}
+			for _, call := range calls {
+				after = call.ID
+				for _, f := range call.Effects {
+					if f.State == record.EffectHeld {
+						n++
+					}
+				}
+			}
+			more = len(calls) == 1000
+		}
+	}
+	return n, nil
 }
 
 func askPage(ctx context.Context, page string, in pageRequest) (out pageReply, err error) {

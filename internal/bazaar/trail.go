@@ -12,7 +12,10 @@ import (
 // unaccounted holds a call against its audit trail: each change of it has its
 // entries, in order, and each entry its change. What it returns is wrong.
 func unaccounted(call *record.Call, trail []store.AuditRow) (wrong []string) {
-	t := &account{call: call, count: map[string]int{}, effects: map[string]*record.Effect{}, last: map[string]record.EffectState{}}
+	t := &account{
+		call: call, count: map[string]int{}, effects: map[string]*record.Effect{},
+		last: map[string]record.EffectState{}, stands: map[string]bool{},
+	}
 	for i := range call.Effects {
 		f := &call.Effects[i]
 		t.effects[effect(f.Name, f.Subject)] = f
@@ -35,6 +38,7 @@ type account struct {
 	count   map[string]int                // entries by event, and by event and what it concerns
 	effects map[string]*record.Effect     // by their names in the trail
 	last    map[string]record.EffectState // what the trail last says of each
+	stands  map[string]bool               // a person said that it happened: it is not done again
 	wrong   []string
 }
 
@@ -124,10 +128,12 @@ func (t *account) effect(e store.AuditRow) {
 		now, right = record.EffectStarted, was == "" || was == record.EffectUndone || was == record.EffectStarted && t.effects[e.Effect].Repeatable
 	case "effect done before":
 		now, right = record.EffectDone, was == "" || was == record.EffectUndone
-	case "effect held":
-		now = record.EffectHeld
-	case "effect resolved":
-		right = was == record.EffectHeld
+	case "effect held": // again, if a run cannot use the result that a person gave
+		now, right = record.EffectHeld, right || was == record.EffectDone && t.stands[e.Effect] && t.running
+	case "effect resolved": // again, with another result, once no run has it any more
+		right = was == record.EffectHeld || was == record.EffectDone && t.stands[e.Effect] && t.count["ended"] > 0
+		right = right && (now == record.EffectDone || !t.stands[e.Effect])
+		t.stands[e.Effect] = now == record.EffectDone
 	}
 	if !right {
 		t.blame("%s of %s, which was %q", e.Event, e.Effect, was)
@@ -174,6 +180,7 @@ func (t *account) compare() {
 		if t.last[name] != f.State {
 			t.blame("%s is %s, and %s in its trail", name, f.State, t.last[name])
 		}
+		t.same("people's word that "+name+" happened", truth(f.Resolved), truth(t.stands[name]))
 	}
 }
 
