@@ -144,15 +144,42 @@ func (a *app) print(document any) error {
 		return err
 	}
 	a.screen.Clear()
-	_, err = fmt.Fprintln(a.out, line)
-	return err
+	return a.write(line)
 }
 
 // text writes lines to standard output.
 func (a *app) text(format string, args ...any) error {
 	a.screen.Clear()
-	_, err := fmt.Fprintf(a.out, format+"\n", args...)
-	return err
+	return a.write(fmt.Sprintf(format, args...))
+}
+
+// write writes a text and the end of its line to standard output.
+func (a *app) write(text string) error {
+	if _, err := fmt.Fprintln(a.out, text); err != nil {
+		return &unwritten{err}
+	}
+	return nil
+}
+
+// unwritten is an error of standard output.
+type unwritten struct{ err error }
+
+func (u *unwritten) Error() string {
+	return "what there is to print could not be written: " + u.err.Error()
+}
+
+func (u *unwritten) Unwrap() error { return u.err }
+
+// notWritten makes of an error in printing how a call stands one that says how
+// to see it.
+func (a *app) notWritten(st client.Status, err error) error {
+	var u *unwritten
+	if !errors.As(err, &u) {
+		return err
+	}
+	a.say("tallystick: the call %s is %s, and this could not be written: %s (exit %d, %s)", st.ID, st.State, textOf(u.err), exit.NotWritten, exit.NotWritten.Name())
+	a.say("  tallystick watch %s", st.ID)
+	return &told{exit.NotWritten}
 }
 
 // interactive reports whether there is a person to be asked.

@@ -123,7 +123,7 @@ func (a *app) call(c calling, later bool, dash int, args []string) error {
 	e := f.until(h, func(st client.Status) bool { return st.Task != "" && !st.State.Final() }, nil)
 	if !a.json {
 		if err := a.text("%s", h.ID()); err != nil {
-			return err
+			return a.notWritten(h.Status(), err)
 		}
 	}
 	return f.report(h.Status(), e, "")

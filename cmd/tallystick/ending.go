@@ -68,6 +68,10 @@ func codeOf(err error) exit.Code {
 	if errors.As(err, &problem) {
 		return exit.Usage
 	}
+	var u *unwritten
+	if errors.As(err, &u) {
+		return exit.NotWritten
+	}
 	for _, known := range []struct {
 		err  error
 		code exit.Code

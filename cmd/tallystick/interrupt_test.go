@@ -242,3 +242,27 @@ func TestResumeBeginsNothingMoreAfterASignal(t *testing.T) {
 		})
 	}
 }
+
+// Who reads the progress may go; the call is seen through all the same.
+func TestAPipeThatNobodyReadsEndsNoCall(t *testing.T) {
+	noSignals(t)
+	t.Parallel()
+	s, arguments, end := withJobs(t)
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "tallystick", "call", s.url, "job", "{"+arguments+"}", "--trace")
+	var out bytes.Buffer
+	cmd.Env, cmd.Stdout, cmd.Stderr = s.env, &out, write
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	write.Close()
+	until(t, bufio.NewReader(read), "half of it")
+	read.Close()
+	finish(t, end)
+	if err := cmd.Wait(); err != nil || out.String() != "all of it\n" {
+		t.Errorf("%v, %q", err, out.String())
+	}
+}

@@ -20,6 +20,9 @@ import (
 )
 
 func main() {
+	// A pipe that nobody reads any more is an error in writing, which is told or
+	// does not matter. Ignoring the signal would reach the servers begun here.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	root, understood := command()
 	os.Exit(run(root, understood))
 }

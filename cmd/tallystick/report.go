@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -109,12 +108,12 @@ func (a *app) show(st client.Status, e end, event string) error {
 		info := infoOf(st).end(st, e)
 		info.Event = event
 		if err := a.print(info); err != nil {
-			return err
+			return a.notWritten(st, err)
 		}
 	} else if e.result != nil {
 		a.screen.Clear()
-		if err := printResult(a.out, st.Method, e.result); err != nil {
-			return err
+		if err := a.printResult(st.Method, e.result); err != nil {
+			return a.notWritten(st, err)
 		}
 	}
 	a.explain(st, e)
@@ -145,7 +144,7 @@ func (a *app) explain(st client.Status, e end) {
 
 // printResult prints a result for people: text as it is but for what would
 // drive the terminal, and of everything else what it is.
-func printResult(w io.Writer, method string, r *client.Result) error {
+func (a *app) printResult(method string, r *client.Result) error {
 	var lines []string
 	switch method {
 	case "prompts/get":
@@ -183,8 +182,7 @@ func printResult(w io.Writer, method string, r *client.Result) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
-	return err
+	return a.write(strings.Join(lines, "\n"))
 }
 
 // contentText is a block of content as text, not yet safe.

@@ -162,7 +162,7 @@ func (a *app) cancel(id string) error {
 	if err == nil && code != exit.Completed {
 		return &told{code}
 	}
-	return err
+	return a.notWritten(st, err)
 }
 
 // reasonOf is what there is to say of an end.

@@ -217,7 +217,7 @@ func (f *follower) lookOn(m *client.Memory, st client.Status, each func(client.S
 		}
 		if each != nil {
 			if err := each(st); err != nil {
-				return end{}, false, err
+				return f.leave(st.ID, textOf(err)), true, nil
 			}
 		}
 		switch {

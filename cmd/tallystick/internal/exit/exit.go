@@ -21,6 +21,7 @@ const (
 	Auth        Code = 10
 	Unreachable Code = 11
 	Detached    Code = 12
+	NotWritten  Code = 13
 )
 
 // An Entry says of a code what it is called in --json, and what it means.
@@ -45,6 +46,7 @@ var Table = []Entry{
 	{Auth, "auth", "the server wants credentials, or others"},
 	{Unreachable, "unreachable", "the server could not be reached, and the request was not done"},
 	{Detached, "detached", "the command has let go of the call, which goes on or waits: it can be resumed"},
+	{NotWritten, "not_written", "the command has done its work, and what it had to print could not be written; the text says how to see it"},
 }
 
 // Name is the code's name in --json.
