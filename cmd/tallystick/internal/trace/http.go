@@ -6,6 +6,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +18,12 @@ const maxShown = 1 << 20
 
 // secretHeaders are masked by name; so is any whose name says that it is one.
 var secretHeaders = []string{"Authorization", "Proxy-Authorization", "Cookie", "Set-Cookie", "Mcp-Session-Id"}
+
+// paramHeaders begins the names of headers that repeat arguments.
+const paramHeaders = "mcp-param-"
+
+// addresses are the headers that hold a URL, whose query may be secret.
+var addresses = []string{"Location", "Content-Location", "Referer"}
 
 // A Tracer prints the messages of any number of transports, a line each. It is
 // safe for concurrent use.
@@ -48,9 +55,7 @@ type roundTripper struct {
 
 func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	n := t.count.Add(1)
-	u := *req.URL
-	u.RawQuery, u.User = t.query(u.RawQuery), nil
-	t.line("→ #%d %s %s", n, req.Method, visible(u.String()))
+	t.line("→ #%d %s %s", n, req.Method, visible(t.shown(req.URL)))
 	t.headers("→", n, req.Header)
 	if req.Body != nil && req.Body != http.NoBody {
 		out := req.Clone(req.Context())
@@ -70,12 +75,34 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// address is a URL as it is shown.
+func (t *Tracer) address(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Opaque != "" {
+		return masked(text)
+	}
+	return t.shown(u)
+}
+
+func (t *Tracer) shown(of *url.URL) string {
+	u := *of
+	u.RawQuery, u.User = t.query(u.RawQuery), nil
+	if u.Fragment != "" {
+		u.Fragment, u.RawFragment = masked(u.Fragment), ""
+	}
+	return u.String()
+}
+
 // query masks all values of a query: OAuth puts codes and states there.
 func (t *Tracer) query(raw string) string {
 	var parts []string
 	for part := range strings.SplitSeq(raw, "&") {
-		if name, value, ok := strings.Cut(part, "="); ok {
+		name, value, ok := strings.Cut(part, "=")
+		switch {
+		case ok:
 			part = name + "=" + masked(value)
+		case part != "":
+			part = masked(part)
 		}
 		parts = append(parts, part)
 	}
@@ -90,8 +117,11 @@ func (t *Tracer) headers(arrow string, n int64, h http.Header) {
 	slices.Sort(names)
 	for _, name := range names {
 		for _, value := range h[name] {
-			if t.secretHeader(name) {
+			switch {
+			case t.secretHeader(name):
 				value = masked(value)
+			case slices.ContainsFunc(addresses, func(other string) bool { return strings.EqualFold(name, other) }):
+				value = t.address(value)
 			}
 			t.line("%s #%d   %s: %s", arrow, n, visible(name), visible(value))
 		}
@@ -104,6 +134,9 @@ func (t *Tracer) secretHeader(name string) bool {
 		return true
 	}
 	lower := strings.ToLower(name)
+	if strings.HasPrefix(lower, paramHeaders) {
+		return true
+	}
 	for _, part := range []string{"token", "secret", "key", "auth", "password"} {
 		if strings.Contains(lower, part) && lower != "www-authenticate" {
 			return true

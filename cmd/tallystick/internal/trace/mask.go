@@ -24,16 +24,27 @@ var secrets = map[string]bool{
 // answers are the members that hold what schemas describe.
 var answers = map[string]bool{"content": true, "arguments": true}
 
-// schemas are the members that say what is secret in answers.
-var schemas = map[string]bool{"requestedSchema": true, "inputSchema": true}
-
 // A masker masks messages. It learns from the schemas that it sees which
 // values of answers are secret: those of format "password", and what is
-// writeOnly.
+// writeOnly. What is answered to a schema that it has not seen is masked.
 type masker struct {
 	mu     sync.Mutex
 	marked map[string]bool // names of properties
+	tools  map[string]bool // whose schemas were seen
+	asked  map[string]bool // keys of questions that were seen
+	all    bool            // what is secret has no name: everything is
 }
+
+// A place is where in a message a value stands.
+type place int
+
+const (
+	elsewhere place = iota
+	answer          // it is part of what a schema describes that was seen
+	unseen          // it is the object that a schema describes that was not seen
+	responses       // it is the object of answers by key
+	unasked         // it is the answer to a question that was not seen
+)
 
 // message returns one JSON value on one line, masked. What is not JSON is
 // described and not shown.
@@ -44,16 +55,34 @@ func (m *masker) message(raw []byte) string {
 	var out bytes.Buffer
 	dec := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	enc := jsontext.NewEncoder(&out, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if err := m.copy(dec, enc, false); err != nil {
+	if err := m.copy(dec, enc, m.hides(raw), elsewhere); err != nil {
 		return fmt.Sprintf("(%d bytes that are not JSON)", len(raw))
 	}
 	return visible(strings.TrimSuffix(out.String(), "\n"))
 }
 
-// copy copies one value, and masks within it. answer says that it is part of
-// what a schema describes.
-func (m *masker) copy(dec *jsontext.Decoder, enc *jsontext.Encoder, answer bool) error {
+// hides reports whether a message has arguments for a tool whose schema was
+// not seen.
+func (m *masker) hides(raw []byte) bool {
+	var call struct {
+		Method any `json:"method"`
+		Params struct {
+			Name any `json:"name"`
+		} `json:"params"`
+	}
+	if json.Unmarshal(raw, &call, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) != nil {
+		return false // it is no call
+	}
+	name, _ := call.Params.Name.(string)
+	return call.Method == "tools/call" && !m.tools[name]
+}
+
+// copy copies one value that stands at a place, and masks within it.
+func (m *masker) copy(dec *jsontext.Decoder, enc *jsontext.Encoder, hides bool, here place) error {
 	kind := dec.PeekKind()
+	if kind != '{' && here == unseen {
+		return mask(dec, enc)
+	}
 	if kind != '{' && kind != '[' {
 		v, err := dec.ReadValue()
 		if err != nil {
@@ -70,9 +99,9 @@ func (m *masker) copy(dec *jsontext.Decoder, enc *jsontext.Encoder, answer bool)
 	}
 	for dec.PeekKind() != '}' && dec.PeekKind() != ']' {
 		if kind == '{' {
-			err = m.member(dec, enc, answer)
+			err = m.member(dec, enc, hides, here)
 		} else {
-			err = m.copy(dec, enc, answer)
+			err = m.copy(dec, enc, hides, here)
 		}
 		if err != nil {
 			return err
@@ -85,7 +114,7 @@ func (m *masker) copy(dec *jsontext.Decoder, enc *jsontext.Encoder, answer bool)
 	return enc.WriteToken(end)
 }
 
-func (m *masker) member(dec *jsontext.Decoder, enc *jsontext.Encoder, answer bool) error {
+func (m *masker) member(dec *jsontext.Decoder, enc *jsontext.Encoder, hides bool, here place) error {
 	t, err := dec.ReadToken()
 	if err != nil {
 		return err
@@ -94,54 +123,41 @@ func (m *masker) member(dec *jsontext.Decoder, enc *jsontext.Encoder, answer boo
 	if err := enc.WriteToken(jsontext.String(name)); err != nil {
 		return err
 	}
-	if secrets[name] || answer && m.marked[name] {
-		v, err := dec.ReadValue()
-		if err != nil {
-			return err
-		}
-		return enc.WriteToken(jsontext.String(masked(string(v))))
+	if secrets[name] || here == unseen || here == answer && (m.all || m.marked[name]) {
+		return mask(dec, enc)
 	}
-	return m.copy(dec, enc, answer || answers[name])
+	return m.copy(dec, enc, hides, m.within(here, name, hides))
+}
+
+// within is the place of a member of what stands here.
+func (m *masker) within(here place, name string, hides bool) place {
+	switch {
+	case here == answer:
+		return answer
+	case here == responses && !m.asked[name]:
+		return unasked
+	case here == responses:
+		return elsewhere
+	case here == unasked && name == "content", hides && name == "arguments":
+		return unseen
+	case name == "inputResponses":
+		return responses
+	case answers[name]:
+		return answer
+	}
+	return here
+}
+
+// mask writes how long a value is in its place.
+func mask(dec *jsontext.Decoder, enc *jsontext.Encoder) error {
+	v, err := dec.ReadValue()
+	if err != nil {
+		return err
+	}
+	return enc.WriteToken(jsontext.String(masked(string(v))))
 }
 
 func masked(text string) string { return fmt.Sprintf("***(%d bytes)", len(text)) }
-
-// learn remembers what the schemas in a message mark as secret.
-func (m *masker) learn(raw []byte) {
-	dec := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	for {
-		t, err := dec.ReadToken()
-		if err != nil {
-			return
-		}
-		if t.Kind() != '"' || !schemas[t.String()] || dec.PeekKind() != '{' {
-			continue
-		}
-		v, err := dec.ReadValue()
-		if err != nil {
-			return
-		}
-		var schema struct {
-			Properties map[string]struct {
-				Format    any `json:"format"`
-				WriteOnly any `json:"writeOnly"`
-			} `json:"properties"`
-		}
-		if json.Unmarshal(v, &schema, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) != nil {
-			continue
-		}
-		for name, p := range schema.Properties {
-			if p.Format == "password" || p.WriteOnly == true {
-				if m.marked == nil {
-					m.marked = map[string]bool{}
-				}
-				if len(m.marked) < 10_000 { // a hostile server has no use for more
-					m.marked[name] = true
-				}
-			}
-		}
-	}
-}
 
 // visible escapes what a terminal would not show as it is.
 func visible(text string) string { return plainjson.Escape(text) }
@@ -149,7 +165,7 @@ func visible(text string) string { return plainjson.Escape(text) }
 // Answer is the content of an answer on one line, without what the schema that
 // it answers marks as secret.
 func Answer(schema, content []byte) string {
-	var m masker
+	m := masker{all: !jsontext.Value(schema).IsValid()}
 	m.message(slices.Concat([]byte(`{"requestedSchema":`), schema, []byte("}")))
 	shown := m.message(slices.Concat([]byte(`{"content":`), content, []byte("}")))
 	return strings.TrimSuffix(strings.TrimPrefix(shown, `{"content":`), "}")

@@ -19,7 +19,8 @@ func TestSecretsOfAMessageAreMasked(t *testing.T) {
 	var m masker
 	m.message([]byte(`{"result":{"inputRequests":{"a":{"params":{"requestedSchema":{"properties":{
 		"pin":{"type":"string","format":"password"},"note":{"type":"string"},"once":{"writeOnly":true}}}}}}}}`))
-	got := m.message([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"requestState":"s3cret",
+	m.message([]byte(`{"result":{"tools":[{"name":"t","inputSchema":{}}]}}`))
+	got := m.message([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","requestState":"s3cret",
 		"_meta":{"tallystick/idempotencyKey":"s3cret","progressToken":7},
 		"inputResponses":{"a":{"action":"accept","content":{"pin":"s3cret","once":{"x":"s3cret"},"note":"shown"}}},
 		"arguments":{"pin":"s3cret","password":"s3cret","big":9007199254740993},"access_token":["s3cret"]}}`))
@@ -57,6 +58,7 @@ func TestHTTPIsShownWithoutItsSecrets(t *testing.T) {
 			t.Error(err)
 		}
 		w.Header().Set("Set-Cookie", "a=s3cret")
+		w.Header().Set("Location", "https://u:s3cret@else.example/x?code=s3cret&s3cret#s3cret")
 		if r.Method == http.MethodGet {
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = io.WriteString(w, ": alive\n\nevent: message\ndata: {\"requestState\":\"s3cret\",\"n\":1}\n\ndata: {\"n\":2}")
@@ -74,7 +76,7 @@ func TestHTTPIsShownWithoutItsSecrets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, value := range map[string]string{"Authorization": "Bearer s3cret", "X-Mine": "s3cret", "X-Api-Key": "s3cret", "X-Other": "shown", "Content-Type": kind} {
+		for name, value := range map[string]string{"Authorization": "Bearer s3cret", "X-Mine": "s3cret", "X-Api-Key": "s3cret", "Mcp-Param-Pin": "s3cret", "Referer": "https://%zz?s3cret", "X-Other": "shown", "Content-Type": kind} {
 			req.Header.Set(name, value)
 		}
 		resp, err := client.Do(req)
@@ -100,7 +102,7 @@ func TestHTTPIsShownWithoutItsSecrets(t *testing.T) {
 		t.Errorf("it shows a secret:\n%s", got)
 	}
 	for _, want := range []string{
-		"trace: → #1 POST " + srv.URL + "/mcp?code=***(6 bytes)&x=***(0 bytes)\n", "X-Other: shown", "Authorization: ***(13 bytes)",
+		"trace: → #1 POST " + srv.URL + "/mcp?code=***(6 bytes)&x=***(0 bytes)\n", "X-Other: shown", "Location: https://else.example/x?code=***(6 bytes)&***(6 bytes)#", "Authorization: ***(13 bytes)",
 		`trace: → #1 {"requestState":"***(8 bytes)","n":0}`, "trace: ← #1 200 OK", `trace: ← #1 {"access_token":"***(8 bytes)","n":3}`,
 		"trace: → #2 (20 bytes of application/x-www-form-urlencoded)",
 		`trace: ← #3 {"requestState":"***(8 bytes)","n":1}`, `trace: ← #3 {"n":2}`,
