@@ -40,6 +40,7 @@ type Field struct {
 	Title, Description string
 	Kind               Kind
 	Required           bool
+	Secret             bool     // of format password, or writeOnly: not to be shown
 	Choices            []Choice // of YesNo, One and Many
 	Default            jsontext.Value
 
@@ -161,6 +162,7 @@ type property struct {
 	Description string           `json:"description"`
 	Default     jsontext.Value   `json:"default"`
 	Format      string           `json:"format"`
+	WriteOnly   bool             `json:"writeOnly"`
 	Pattern     string           `json:"pattern"`
 	MinLength   *int             `json:"minLength"`
 	MaxLength   *int             `json:"maxLength"`
@@ -199,7 +201,7 @@ func parseField(raw jsontext.Value) (Field, error) {
 			return Field{}, errors.New("it is more than a simple value")
 		}
 	}
-	f := Field{Title: p.Title, Description: p.Description, Default: p.Default}
+	f := Field{Title: p.Title, Description: p.Description, Default: p.Default, Secret: p.WriteOnly || p.Format == "password"}
 	if string(f.Default) == "null" {
 		f.Default = nil
 	}

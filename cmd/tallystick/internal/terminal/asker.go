@@ -150,7 +150,7 @@ func (a *asking) ask() (client.Answer, error) {
 			}
 			continue
 		}
-		answer, again, err := a.send(content, sheet.leftOut(content, a.width), len(f.Fields) > 0)
+		answer, again, err := a.send(content, sheet.masked(content), sheet.leftOut(content, a.width), len(f.Fields) > 0)
 		if !again {
 			return answer, err
 		}
@@ -193,12 +193,12 @@ func given(chosen string) client.Answer {
 	return client.Answer{}
 }
 
-// send shows what accepting means, and asks for the choice.
-func (a *asking) send(content jsontext.Value, leftOut string, filled bool) (answer client.Answer, again bool, err error) {
+// send shows what accepting means, secrets masked, and asks for the choice.
+func (a *asking) send(content, shown jsontext.Value, leftOut string, filled bool) (answer client.Answer, again bool, err error) {
 	choices := []string{accept, decline, dismiss}
 	if filled {
 		choices = []string{sendIt, change, decline, dismiss}
-		a.Screen.Say("Accepting sends:\n%s", safetext.Frame{Mark: mark, Width: a.width, Limit: mostArguments}.JSON(content))
+		a.Screen.Say("Accepting sends:\n%s", safetext.Frame{Mark: mark, Width: a.width, Limit: mostArguments}.JSON(shown))
 		io.WriteString(a.Screen, leftOut)
 	} else {
 		a.Screen.Say("It asks for nothing but a choice.")
@@ -233,7 +233,7 @@ func (a *asking) unshowable(why error) (client.Answer, error) {
 		if err != nil || answer.Action != "" {
 			return answer, err
 		}
-		answer, again, err := a.send(jsontext.Value(typed), "", true)
+		answer, again, err := a.send(jsontext.Value(typed), jsontext.Value(typed), "", true)
 		if !again {
 			return answer, err
 		}
@@ -274,24 +274,31 @@ func (a *asking) address() (client.Answer, error) {
 }
 
 // choose asks for one of several choices, of which none is taken before the
-// person moves to it. Esc is to dismiss.
+// person moves to it. Only Enter chooses: Esc goes a step back, and where there
+// is none begins anew, as it may be the first byte of another key.
 func (a *asking) choose(title string, choices ...string) (string, error) {
 	options := []huh.Option[string]{huh.NewOption("— choose —", "")}
 	for _, c := range choices {
 		options = append(options, huh.NewOption(c, c))
 	}
-	var chosen string
-	end, err := a.leave(newPage(huh.NewSelect[string]().Title(title).Options(options...).Value(&chosen).
-		Validate(func(chosen string) error {
-			if chosen == "" {
-				return errors.New("choose one")
+	for {
+		var chosen string
+		end, err := a.leave(newPage(huh.NewSelect[string]().Title(title).Options(options...).Value(&chosen).
+			Validate(func(chosen string) error {
+				if chosen == "" {
+					return errors.New("choose one")
+				}
+				return nil
+			})))
+		if err != nil || end != left {
+			return chosen, err
+		}
+		for _, c := range choices {
+			if c == back || c == change {
+				return c, nil
 			}
-			return nil
-		})))
-	if err == nil && end == left {
-		return dismiss, nil
+		}
 	}
-	return chosen, err
 }
 
 // leave shows a page until it is done or left. Every other end is an error.

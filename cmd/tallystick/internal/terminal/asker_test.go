@@ -123,9 +123,11 @@ func TestAFormIsFilledInAndAnswered(t *testing.T) {
 		{"no", yesNo, [][]string{{"down", "down", "enter"}, keysOf.send}, `accept {"delete_all":false}`},
 		{"declined at the end", yesNo, [][]string{yes, keysOf.decline}, `decline `},
 		{"dismissed at the end", yesNo, [][]string{yes, keysOf.dismiss}, `cancel `},
-		{"dismissed by Esc at the end", yesNo, [][]string{yes, {"esc"}}, `cancel `},
+		{"Esc at the end is back to the form", yesNo, [][]string{yes, {"esc"}, {"down", "enter"}, keysOf.send}, `accept {"delete_all":false}`},
 		{"declined without filling it in", yesNo, [][]string{{"esc"}, {"down", "down", "enter"}}, `decline `},
-		{"dismissed without filling it in", yesNo, [][]string{{"esc"}, {"esc"}}, `cancel `},
+		{"dismissed without filling it in", yesNo, [][]string{{"esc"}, {"up", "enter"}}, `cancel `},
+		{"Esc twice is back to the form", yesNo, [][]string{{"esc"}, {"esc"}, yes, keysOf.send}, `accept {"delete_all":true}`},
+		{"an arrow that comes in two pieces", yesNo, [][]string{yes, {"up", "esc"}, {"[A", "enter"}, keysOf.send}, `accept {"delete_all":true}`},
 		{"back to the form, and on", yesNo, [][]string{{"esc"}, yes, yes, keysOf.send}, `accept {"delete_all":true}`},
 		{"changed", yesNo, [][]string{yes, keysOf.change, {"down", "enter"}, keysOf.send}, `accept {"delete_all":false}`},
 		{"all that is suggested is seen, and the rest left out", more, [][]string{{"down", "enter", "enter", "enter", "enter", "enter"}, keysOf.send}, `accept {"delete_all":true,"n":7}`},
@@ -151,7 +153,7 @@ func TestAFormIsFilledInAndAnswered(t *testing.T) {
 // case S47
 func TestAYesIsNeverPreset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &person{t: t, pages: [][]string{{"enter", "enter", "enter", "enter", "esc"}, {"enter", "enter", "esc"}}}
+		p := &person{t: t, pages: [][]string{{"enter", "enter", "enter", "enter", "esc"}, {"enter", "enter", "up", "enter"}}}
 		a, err := p.asker().Answer(t.Context(), formOf(yesNo))
 		if err != nil || a.Action != "cancel" {
 			t.Fatalf("Enter alone answers: %+v, %v", a, err)
@@ -185,11 +187,14 @@ func trimmed(page string) string {
 
 // case S48
 func TestAnEmptyFormIsAChoice(t *testing.T) {
-	for keys, want := range map[string]string{"down enter": "accept {}", "down down enter": "decline ", "up enter": "cancel ", "esc": "cancel "} {
+	for keys, want := range map[string]string{"down enter": "accept {}", "down down enter": "decline ", "up enter": "cancel ", "esc / enter up enter": "cancel "} {
 		synctest.Test(t, func(t *testing.T) {
 			q := formOf("")
 			q.Schema = []byte(`{"type":"object","properties":{}}`)
-			p := &person{t: t, pages: [][]string{strings.Fields(keys)}}
+			p := &person{t: t}
+			for page := range strings.SplitSeq(keys, " / ") {
+				p.pages = append(p.pages, strings.Fields(page))
+			}
 			a, err := p.asker().Answer(t.Context(), q)
 			if got := a.Action + " " + string(a.Content); err != nil || got != want {
 				t.Errorf("%s: %s, %v, want %s", keys, got, err, want)
@@ -227,7 +232,7 @@ func TestAnAddressIsOpenedWhenThePersonSaysSo(t *testing.T) {
 		{"accepted without opening", q.URL, "accept", [][]string{{"enter", "down", "down", "enter"}}, 0},
 		{"opened twice, then accepted", q.URL, "accept", [][]string{{"down", "enter"}, {"down", "enter"}, {"down", "down", "enter"}}, 2},
 		{"declined", q.URL, "decline", [][]string{{"down", "down", "down", "enter"}}, 0},
-		{"dismissed", q.URL, "cancel", [][]string{{"esc"}}, 0},
+		{"dismissed", q.URL, "cancel", [][]string{{"esc"}, {"enter", "up", "enter"}}, 0},
 		{"refused", "javascript:alert(1)", "decline", [][]string{{"down", "enter"}}, 0},
 	}
 	for _, tt := range tests {
@@ -328,4 +333,32 @@ func TestLongTextsOfAFormAreShownBeforeIt(t *testing.T) {
 			t.Errorf("it is cut in the form without a word:\n%s", p.seen[0])
 		}
 	})
+}
+
+func TestATitleHidesNoValueButYesAndNo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &person{t: t, pages: [][]string{{"down", "enter", "down", "enter"}, keysOf.send}}
+		a, err := p.asker().Answer(t.Context(), formOf(`"delete_all":{"type":"string","oneOf":[{"const":"true","title":"No, do not pay"}]},"b":{"type":"boolean"}`))
+		if err != nil || string(a.Content) != `{"delete_all":"true","b":true}` {
+			t.Fatalf("%s, %v", a.Content, err)
+		}
+		if !strings.Contains(p.seen[0], "No, do not pay (true)") || strings.Contains(p.seen[0], "Yes (true)") {
+			t.Errorf("the page:\n%s", p.seen[0])
+		}
+	})
+}
+
+func TestASecretIsNotShown(t *testing.T) {
+	for _, mark := range []string{`"format":"password"`, `"writeOnly":true`} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &person{t: t, pages: [][]string{{"hunter2", "enter", "kim", "enter"}, keysOf.send}}
+			a, err := p.asker().Answer(t.Context(), formOf(`"delete_all":{"type":"string",`+mark+`},"who":{"type":"string"}`))
+			if err != nil || string(a.Content) != `{"delete_all":"hunter2","who":"kim"}` {
+				t.Fatalf("%s, %v", a.Content, err)
+			}
+			if all := p.out.String() + strings.Join(p.seen, ""); strings.Contains(all, "hunter") || !strings.Contains(all, "***(9 bytes)") || !strings.Contains(all, `"who": "kim"`) {
+				t.Error(all)
+			}
+		})
+	}
 }

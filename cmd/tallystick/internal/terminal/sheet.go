@@ -1,10 +1,12 @@
 package terminal
 
 import (
+	"fmt"
 	"strings"
 
 	"charm.land/huh/v2"
 	"github.com/charmbracelet/x/ansi"
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/form"
@@ -60,7 +62,7 @@ func (s *sheet) long(width int) string {
 			tell(about+", suggested", string(f.Default), mostDescription)
 		}
 		for _, c := range f.Choices {
-			tell(about+", a choice", label(c), mostTitle)
+			tell(about+", a choice", label(&f, c), mostTitle)
 		}
 	}
 	return b.String()
@@ -73,7 +75,11 @@ func (s *sheet) page(width int) *page {
 		f, e := &s.form.Fields[i], &s.entries[i]
 		switch f.Kind {
 		case form.Text, form.Number, form.Integer:
-			fields = append(fields, huh.NewInput().Title(title(f)).Description(description(f)).Value(&e.typed).
+			echo := huh.EchoModeNormal
+			if f.Secret {
+				echo = huh.EchoModePassword
+			}
+			fields = append(fields, huh.NewInput().Title(title(f)).Description(description(f)).Value(&e.typed).EchoMode(echo).
 				Validate(func(typed string) error { _, err := f.Read(typed); return err }))
 		case form.YesNo, form.One:
 			fields = append(fields, pickOne(f, e, width))
@@ -91,7 +97,7 @@ func pickOne(f *form.Field, e *entry, width int) huh.Field {
 	}
 	options := []huh.Option[int]{huh.NewOption(first, none)}
 	for i, c := range f.Choices {
-		options = append(options, huh.NewOption(safetext.Short(label(c), mostTitle), i))
+		options = append(options, huh.NewOption(safetext.Short(label(f, c), mostTitle), i))
 	}
 	field := huh.NewSelect[int]().Title(title(f)).Description(description(f)).Options(options...).Value(&e.chosen).
 		Validate(func(chosen int) error { _, err := f.Pick(picked(chosen)...); return err })
@@ -114,7 +120,7 @@ func height(f *form.Field, width, choices int) int {
 func pickMany(f *form.Field, e *entry, width int) huh.Field {
 	var options []huh.Option[int]
 	for i, c := range f.Choices {
-		options = append(options, huh.NewOption(safetext.Short(label(c), mostTitle), i))
+		options = append(options, huh.NewOption(safetext.Short(label(f, c), mostTitle), i))
 	}
 	field := huh.NewMultiSelect[int]().Title(title(f)).Description(description(f)).Options(options...).Filterable(false).Value(&e.many).
 		Height(height(f, width, min(len(options), mostRows))).
@@ -150,6 +156,28 @@ func (s *sheet) content() (jsontext.Value, error) {
 		values[f.Name] = v
 	}
 	return s.form.Content(values)
+}
+
+// masked is the content without what is secret in it.
+func (s *sheet) masked(content jsontext.Value) jsontext.Value {
+	var values map[string]jsontext.Value
+	if json.Unmarshal(content, &values) != nil {
+		return content
+	}
+	secret := false
+	for _, f := range s.form.Fields {
+		if v, given := values[f.Name]; given && f.Secret {
+			values[f.Name], secret = jsontext.Value(fmt.Sprintf(`"***(%d bytes)"`, len(v))), true
+		}
+	}
+	if !secret {
+		return content
+	}
+	b, err := json.Marshal(values, json.Deterministic(true))
+	if err != nil {
+		return jsontext.Value(`"not shown"`)
+	}
+	return b
 }
 
 // leftOut names the fields that are not sent though the server has a default
@@ -190,13 +218,14 @@ func description(f *form.Field) string {
 	return strings.Join(rows, "\n")
 }
 
-// label is a choice's title, and its value if that is another.
-func label(c form.Choice) string {
+// label is a choice's title, and its value if that is another: a title may say
+// what it likes, but for Yes and No, which are ours.
+func label(f *form.Field, c form.Choice) string {
 	value := c.Text()
 	s := value
 	if c.Title != "" && c.Title != value {
 		s = c.Title
-		if value != "true" && value != "false" {
+		if f.Kind != form.YesNo {
 			s += " (" + value + ")"
 		}
 	}
