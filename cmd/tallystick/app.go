@@ -34,6 +34,17 @@ func usage(format string, args ...any) error {
 	return &settings.Problem{Text: fmt.Sprintf(format, args...)}
 }
 
+// local makes an error of files that are here, of which no server knows, one of
+// whoever wrote the command.
+func local(err error) error {
+	var problem *settings.Problem
+	var told *told
+	if err == nil || errors.As(err, &problem) || errors.As(err, &told) {
+		return err
+	}
+	return usage("%s", textOf(err))
+}
+
 // common flags, of every command that is not the demo.
 type common struct {
 	json bool
@@ -193,8 +204,11 @@ func (a *app) memory() (*client.Memory, error) {
 		return a.opened, nil
 	}
 	m, err := client.OpenMemory(a.ctx, client.MemoryOptions{Path: a.Settings.Memory})
+	if err != nil {
+		return nil, usage("the memory %s cannot be used: %s. Nothing was sent; put it right, or name another with --memory", quoted(a.Settings.Memory), textOf(err))
+	}
 	a.opened = m
-	return m, err
+	return m, nil
 }
 
 // A target is a server as a command line names it.

@@ -113,7 +113,7 @@ func (a *app) addServer(c adding, dash int, args []string) error {
 		return nil
 	})
 	if err != nil {
-		return err
+		return local(err)
 	}
 	if u, err := url.Parse(s.URL); err == nil && u.Scheme == "http" && !loopback(u.Hostname()) {
 		a.say("warning: %s is not encrypted: others on the way can read and change all of it", safetext.Line(s.URL))
@@ -209,7 +209,7 @@ func serversLogoutCommand() *cobra.Command {
 					return usage("there is no server %s", quoted(args[0]))
 				}
 				if err := signin.Out(signin.File(a.Settings.Memory, args[0])); err != nil {
-					return err
+					return local(err)
 				}
 				if a.json {
 					return a.print(map[string]string{"loggedOut": args[0]})
@@ -326,7 +326,7 @@ func (a *app) removeServer(name string, force bool) error {
 		err = signin.Out(signin.File(a.Settings.Memory, name))
 	}
 	if err != nil {
-		return err
+		return local(err)
 	}
 	if a.json {
 		return a.print(map[string]string{"removed": name})
