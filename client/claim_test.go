@@ -219,3 +219,22 @@ func TestAListHoldsUpNoCallThatBegins(t *testing.T) {
 		t.Errorf("listed %v, not %v", ids, []string{first, second})
 	}
 }
+
+func TestANewFileIsOpenedByManyAtOnce(t *testing.T) {
+	for range 5 {
+		path := memoryPath(t)
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				m, err := client.OpenMemory(context.Background(), client.MemoryOptions{Path: path})
+				if err == nil {
+					err = m.Close()
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+}

@@ -21,7 +21,9 @@ import (
 	"time"
 
 	"github.com/pressly/goose/v3"
-	_ "modernc.org/sqlite" // the driver "sqlite"
+	"github.com/pressly/goose/v3/database"
+	"modernc.org/sqlite" // the driver "sqlite"
+	lib "modernc.org/sqlite/lib"
 
 	"github.com/tallystick/tallystick/seal"
 )
@@ -144,13 +146,17 @@ func openDB(file string) (*sql.DB, error) {
 
 // prepare brings the schema up to date and prepares the statements.
 func (m *Memory) prepare(ctx context.Context) error {
-	var tables, ours int
-	err := m.db.QueryRowContext(ctx, "SELECT count(*), count(*) FILTER (WHERE name = 'goose_db_version') FROM sqlite_schema").Scan(&tables, &ours)
+	tables, ours, err := m.tables(ctx)
 	if err != nil {
 		return err
 	}
 	if tables > 0 && ours == 0 {
 		return errors.New("it is the database of another program; give another path")
+	}
+	if ours == 0 {
+		if err := m.makeVersions(ctx); err != nil {
+			return err
+		}
 	}
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
@@ -184,6 +190,51 @@ func (m *Memory) prepare(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// tables counts the tables that there are, and those of ours. It is the first
+// statement, with which the file becomes one with a log (WAL): another process
+// that does so just then is not waited for by SQLite itself.
+func (m *Memory) tables(ctx context.Context) (all, ours int, err error) {
+	for range 50 {
+		err = m.db.QueryRowContext(ctx, "SELECT count(*), count(*) FILTER (WHERE name = 'goose_db_version') FROM sqlite_schema").Scan(&all, &ours)
+		var said *sqlite.Error
+		if !errors.As(err, &said) || said.Code()&0xff != lib.SQLITE_BUSY {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return 0, 0, ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return all, ours, err
+}
+
+// makeVersions makes the table in which goose keeps the schema's version. When
+// several processes make a new file at once, one does that while the others
+// wait for its lock; goose itself would have them try again after whole
+// seconds.
+func (m *Memory) makeVersions(ctx context.Context) error {
+	versions, err := database.NewStore(database.DialectSQLite3, goose.DefaultTablename)
+	if err != nil {
+		return err
+	}
+	tx, err := m.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	var tables int
+	err = tx.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema").Scan(&tables)
+	if err == nil && tables == 0 {
+		if err = versions.CreateVersionTable(ctx, tx); err == nil {
+			err = versions.Insert(ctx, tx, database.InsertRequest{Version: 0})
+		}
+	}
+	if err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return tx.Commit()
 }
 
 // broughtUp reports whether another process has made the schema meanwhile.

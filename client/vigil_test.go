@@ -148,11 +148,19 @@ func TestATaskIsAskedForAtTheEndOfItsLife(t *testing.T) {
 // One failure at the end tells nothing either; several do.
 func TestATaskThatCannotBeAskedForAtItsEndExpiresAfterSeveralAttempts(t *testing.T) {
 	off := status(http.StatusBadGateway)
+	var began time.Time
+	later := func(w http.ResponseWriter, r request) {
+		if time.Since(began) < 72*time.Second { // over the end of its life, and the grace
+			off(w, r)
+			return
+		}
+		task("complete", "completed", completedTask)(w, r)
+	}
 	for name, c := range map[string]struct {
 		get saying
 		err error
 	}{
-		"it comes back":   {inTurn(off, off, off, task("complete", "completed", completedTask)), nil},
+		"it comes back":   {later, nil},
 		"it stays away":   {off, client.ErrExpired},
 		"it hangs":        {silence, client.ErrExpired},
 		"not this method": {refusal(-32601, "no", ""), client.ErrExpired},
@@ -160,7 +168,7 @@ func TestATaskThatCannotBeAskedForAtItsEndExpiresAfterSeveralAttempts(t *testing
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := fakeServer(t, map[string]saying{"tools/call": task("task", "working", `"ttlMs":60000,"pollIntervalMs":3600000`), "tasks/get": c.get})
-				began := time.Now()
+				began = time.Now()
 				_, err := f.client(client.Options{}).Call(t.Context(), "pay", nil)
 				if c.err != nil {
 					wants(t, err, c.err)
