@@ -3,6 +3,7 @@ package reach
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,7 +11,6 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -42,7 +42,7 @@ func Transport(o Options) (func() (mcp.Transport, error), error) {
 	}
 	if o.Server.URL == "" {
 		return func() (mcp.Transport, error) {
-			var t mcp.Transport = &mcp.CommandTransport{Command: o.command(), TerminateDuration: 2 * time.Second}
+			var t mcp.Transport = command{o.command()}
 			if tracer != nil {
 				t = tracer.Transport(t)
 			}
@@ -77,17 +77,39 @@ func Web(tracer *trace.Tracer) *http.Client {
 	if tracer != nil {
 		next = tracer.HTTP(next)
 	}
-	return &http.Client{Transport: next, CheckRedirect: sameOrigin}
+	return &http.Client{Transport: sameOrigin{next}, CheckRedirect: few}
 }
 
-func sameOrigin(req *http.Request, via []*http.Request) error {
+// few bounds redirects. Its error is of the server's own address: of others,
+// sameOrigin is first.
+func few(_ *http.Request, via []*http.Request) error {
 	if len(via) >= 5 {
 		return fmt.Errorf("more than %d redirects", len(via)-1)
 	}
-	if from := via[0].URL; req.URL.Scheme != from.Scheme || req.URL.Host != from.Host {
-		return fmt.Errorf("the server redirects to %s: if that is right, use that URL", req.URL.Scheme+"://"+req.URL.Host)
-	}
 	return nil
+}
+
+// sameOrigin makes an error of a redirect to another host. It is found in the
+// response, since an error of http.Client.CheckRedirect is told with the whole
+// address redirected to, which may hold a secret.
+type sameOrigin struct{ next http.RoundTripper }
+
+func (s sameOrigin) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := s.next.RoundTrip(req)
+	if err != nil || resp.StatusCode < 300 || resp.StatusCode > 399 || resp.Header.Get("Location") == "" {
+		return resp, err
+	}
+	to, err := req.URL.Parse(resp.Header.Get("Location"))
+	switch {
+	case err != nil:
+		err = errors.New("the server redirects to what is no address")
+	case to.Scheme != req.URL.Scheme || to.Host != req.URL.Host:
+		err = fmt.Errorf("the server redirects to %s: if that is right, use that URL", to.Scheme+"://"+to.Host)
+	default:
+		return resp, nil
+	}
+	resp.Body.Close()
+	return nil, err
 }
 
 // headers adds the server's headers, and to nothing that goes elsewhere.
@@ -130,7 +152,7 @@ func (o Options) command() *exec.Cmd {
 	for name, value := range o.Server.Env {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
-	cmd.WaitDelay = 2 * time.Second // for what it has started and left behind
+	cmd.WaitDelay = grace // for what it has started and left behind
 	if o.Said != nil {
 		cmd.Stderr = &lines{said: o.Said}
 	}

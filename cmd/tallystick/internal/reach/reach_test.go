@@ -75,7 +75,7 @@ func TestHeadersGoToTheServerAndNowhereElse(t *testing.T) {
 		case "/mcp":
 			http.Redirect(w, r, "/mcp/", http.StatusTemporaryRedirect)
 		case "/mcp/":
-			http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
+			http.Redirect(w, r, other.URL+"/x?code=s3cret", http.StatusTemporaryRedirect)
 		}
 	}))
 	defer srv.Close()
@@ -92,7 +92,7 @@ func TestHeadersGoToTheServerAndNowhereElse(t *testing.T) {
 	if err == nil {
 		resp.Body.Close()
 		t.Error("it went to another host")
-	} else if !strings.Contains(err.Error(), "redirects to "+other.URL) {
+	} else if !strings.Contains(err.Error(), "redirects to "+other.URL) || strings.Contains(err.Error(), "s3cret") {
 		t.Error(err)
 	}
 	if want := "/mcp Bearer s3cret,/mcp/ Bearer s3cret"; strings.Join(got, ",") != want || elsewhere != nil {
