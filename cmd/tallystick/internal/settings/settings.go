@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -60,6 +61,9 @@ var members = map[string]string{
 	"memory": "memory", "deadline": "deadline", "timeout": "timeout", "no-input": "noInput", "quiet": "quiet",
 }
 
+// variables are the environment's names of what is a boolean in the file.
+var variables = map[string]string{"noInput": "TALLYSTICK_NO_INPUT", "quiet": "TALLYSTICK_QUIET"}
+
 // Load reads the settings that hold for a command with these flags, of which
 // those of members and "config" count. A file that is not there is empty,
 // unless it was named.
@@ -84,6 +88,9 @@ func (s *Settings) layer(f *File, flags *pflag.FlagSet) error {
 	k := koanf.New("/")
 	fromEnv := env.Provider("/", env.Opt{Prefix: "TALLYSTICK_", TransformFunc: func(name, value string) (string, any) {
 		flag := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, "TALLYSTICK_")), "_", "-")
+		if value == "" {
+			return "", nil // as if it were not set
+		}
 		return members[flag], value // no name: not ours
 	}})
 	fromFlags := posflag.ProviderWithFlag(flags, "/", k, func(fl *pflag.Flag) (string, any) {
@@ -97,7 +104,14 @@ func (s *Settings) layer(f *File, flags *pflag.FlagSet) error {
 			return fmt.Errorf("settings: %w", err)
 		}
 	}
-	s.NoInput, s.Quiet, s.Memory = k.Bool("noInput"), k.Bool("quiet"), k.String("memory")
+	s.Memory = k.String("memory")
+	for name, to := range map[string]*bool{"noInput": &s.NoInput, "quiet": &s.Quiet} {
+		b, err := strconv.ParseBool(k.String(name))
+		if err != nil { // the file and flags are booleans already
+			return problem("%s is %q: write true or false", variables[name], k.String(name))
+		}
+		*to = b
+	}
 	for name, to := range map[string]*time.Duration{"deadline": &s.Deadline, "timeout": &s.Timeout} {
 		text := k.String(name)
 		if text == "" {

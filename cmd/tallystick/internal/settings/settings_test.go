@@ -60,6 +60,24 @@ func TestFlagsOverrideTheEnvironmentWhichOverridesTheFile(t *testing.T) {
 	}
 }
 
+func TestABooleanOfTheEnvironmentIsOneOrAnError(t *testing.T) {
+	t.Setenv("TALLYSTICK_CONFIG", file(t, `{"noInput": false}`))
+	for value, want := range map[string]bool{"1": true, "true": true, "0": false, "false": false} {
+		t.Setenv("TALLYSTICK_NO_INPUT", value)
+		if s, err := Load(flags(t)); err != nil || s.NoInput != want {
+			t.Errorf("%q: %+v, %v", value, s, err)
+		}
+	}
+	for _, value := range []string{"yes", "on", "no", "2", ""} {
+		t.Setenv("TALLYSTICK_NO_INPUT", value)
+		if _, err := Load(flags(t)); value != "" && (err == nil || !strings.Contains(err.Error(), "TALLYSTICK_NO_INPUT is \""+value+"\": write true or false")) {
+			t.Errorf("%q: %v", value, err)
+		} else if value == "" && err != nil {
+			t.Errorf("an empty one: %v", err)
+		}
+	}
+}
+
 func TestWithoutAnythingTheMemoryIsInTheStateFolder(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the XDG folders are those of Linux; run this there")

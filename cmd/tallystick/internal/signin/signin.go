@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -74,12 +75,27 @@ func (k *kept) save(path string) error {
 	return nil
 }
 
+// maxFile bounds a file of tokens, in bytes. A longer one does not parse.
+const maxFile = 1 << 20
+
 // load returns nil if there are no tokens for the URL.
 func load(path, url string) (*kept, error) {
-	b, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if perm := info.Mode().Perm(); perm&0o077 != 0 && runtime.GOOS != "windows" {
+		return nil, &settings.Problem{Text: fmt.Sprintf("tokens %s: mode %04o lets others read or change them: run chmod 600 '%s', or sign in again if somebody may have had them", path, perm, path)}
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxFile))
 	if err != nil {
 		return nil, err
 	}

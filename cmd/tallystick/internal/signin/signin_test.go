@@ -7,9 +7,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/oauth2"
 
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/settings"
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/signin/signintest"
@@ -232,5 +235,27 @@ func TestAServerThatAsksNobodyIsNotSignedInTo(t *testing.T) {
 	o.URL = s.URL + "/.well-known/oauth-authorization-server" // answers POST with 405
 	if err := In(t.Context(), o); err == nil || !strings.Contains(err.Error(), "asks nobody to sign in") {
 		t.Error(err)
+	}
+}
+
+func TestTokensThatOthersMayReadAreRefused(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has no such modes")
+	}
+	path := filepath.Join(t.TempDir(), "tokens", "s.json")
+	k := &kept{URL: "https://one.example/", TokenURL: "https://one.example/token", Token: &oauth2.Token{AccessToken: "s3cret"}}
+	if err := k.save(path); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := load(path, k.URL); err != nil || got == nil {
+		t.Fatalf("%v, %v", got, err)
+	}
+	for _, mode := range []os.FileMode{0o666, 0o640, 0o602} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := load(path, k.URL); got != nil || err == nil || !strings.Contains(err.Error(), "chmod 600") || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%04o: %v, %v", mode, got, err)
+		}
 	}
 }
