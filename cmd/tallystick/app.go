@@ -246,10 +246,10 @@ func pairs(flags []string, between, flag string, over map[string]string) (map[st
 		return over, nil
 	}
 	m := map[string]string{}
-	for _, text := range flags {
+	for i, text := range flags {
 		name, value, ok := strings.Cut(text, between)
 		if !ok {
-			return nil, usage("%s %q: write NAME%sVALUE", flag, name, between)
+			return nil, usage("%s number %d has no %q: write NAME%sVALUE", flag, i+1, between, between) // it may be a secret
 		}
 		m[strings.TrimSpace(name)] = strings.TrimSpace(value)
 	}

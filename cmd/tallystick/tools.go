@@ -1,10 +1,15 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -47,10 +52,7 @@ func (a *app) tools(dash int, args []string) error {
 		return err
 	}
 	defer cl.Close()
-	if _, err := cl.Session(a.ctx); err != nil {
-		return a.fail(t.name, a.notReached(err))
-	}
-	all, err := cl.Tools(a.ctx)
+	all, err := a.toolsOf(cl)
 	if err != nil {
 		return a.fail(t.name, err)
 	}
@@ -88,6 +90,36 @@ func (a *app) tools(dash int, args []string) error {
 		}
 	}
 	return nil
+}
+
+// toolsOf lists the tools. It ends with a signal, and after the timeout or,
+// without one, as long as a server that cannot be reached is tried.
+func (a *app) toolsOf(cl *client.Client) ([]*mcp.Tool, error) {
+	stopped, stop := signal.NotifyContext(a.ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	wait, flag := a.Timeout, "TALLYSTICK_TIMEOUT"
+	if wait == 0 {
+		wait, flag = a.outage, "--outage"
+	}
+	ctx, cancel := context.WithTimeout(stopped, wait)
+	defer cancel()
+	_, err := cl.Session(ctx)
+	if err != nil {
+		err = a.notReached(err)
+	}
+	var all []*mcp.Tool
+	if err == nil {
+		all, err = cl.Tools(ctx)
+	}
+	switch {
+	case err == nil:
+		return all, nil
+	case stopped.Err() != nil:
+		return nil, &client.Error{Kind: client.ErrCancelled, Reason: "the list was not waited for"}
+	case ctx.Err() != nil:
+		return nil, &client.Error{Kind: client.ErrUnreachable, Reason: fmt.Sprintf("it gave no list within %v: try again, or wait longer with %s", wait, flag)}
+	}
+	return nil, err
 }
 
 // notReached makes of an error in connecting what it would be for a call.
