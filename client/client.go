@@ -40,7 +40,8 @@ type Options struct {
 	Limits Limits
 	// Notify is told of each change of a call's Status, from whatever goroutine
 	// makes it, many at once. It must not block: methods of the call's Handle but
-	// ID and Status may.
+	// ID and Status may. The end may be told after Wait has returned it, and not
+	// after Close.
 	Notify func(Status)
 	// Ruled is told of each answer that a rule of Policy has given, once it is on
 	// disk and before it is sent: rule is its index in Policy. It must not block,

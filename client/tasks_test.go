@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -476,14 +477,21 @@ func TestATasksMessageIsNewerThanTheProgressBeforeIt(t *testing.T) {
 			"tasks/get": inTurn(task("complete", "working", `"statusMessage":"half done"`), task("complete", "input_required", `"statusMessage":"over to you","inputRequests":{}`),
 				task("complete", "completed", completedTask)),
 		})
+		var mu sync.Mutex
 		var told []string
-		h, err := f.client(client.Options{Notify: func(s client.Status) { told = append(told, fmt.Sprint(s.Message, " ", s.Done, "/", s.Total)) }}).Start(t.Context(), "pay", nil)
+		h, err := f.client(client.Options{Notify: func(s client.Status) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, fmt.Sprint(s.Message, " ", s.Done, "/", s.Total))
+		}}).Start(t.Context(), "pay", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := h.Wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		for _, want := range []string{"starting 1/2", "half done 1/2", "over to you 1/2"} {
 			if !slices.Contains(told, want) {
 				t.Errorf("nothing was told of %q: %q", want, told)
