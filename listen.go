@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -247,7 +248,9 @@ func (l *listener) tell(ctx context.Context, c *record.Call) (bye string, err er
 	if err != nil {
 		return byeFailed, err
 	}
-	l.told[c.ID] = c.Version
+	if l.told[c.ID] = c.Version; c.State == record.Ended {
+		l.told[c.ID] = math.MaxInt64 // what becomes known of its effects changes nothing that a client sees
+	}
 	t := l.s.detailed(c, now, by, kindsOf(l.r.Capabilities))
 	return "", l.notify(ctx, wire.NotifyTasks, &taskNotice{task: t})
 }
