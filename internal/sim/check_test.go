@@ -107,7 +107,8 @@ func (w *world) checkEntry(c *commit, e record.Entry, blame blamer) {
 		if c.Epoch == 0 || old.State != record.Running || old.Epoch != c.Epoch || !old.Lease.Live(c.clock) {
 			blame(6, "a run of epoch %d changes a call that is %s in epoch %d until %v", c.Epoch, old.State, old.Epoch, old.Lease.Until)
 		}
-	case e.Event == "stopped" && old != nil && e.Note == string(record.WhyDied) && old.Lease.Live(c.clock):
+	case e.Event == "stopped" && old != nil && e.Note == string(record.WhyDied) && old.Lease.Live(c.clock) && old.Lease.Live(e.At):
+		// The clock may jump back between the decision and its commit.
 		blame(6, "a live run is taken for dead")
 	case e.Event == "taken" && old != nil && old.State == record.Running && old.Lease.Live(c.clock):
 		blame(6, "two runs have it")
