@@ -118,6 +118,9 @@ func (f *follower) until(h *client.Handle, enough func(client.Status) bool, each
 		}
 		select {
 		case <-h.Done():
+			if !f.Quiet {
+				f.screen.Show(h.Status(), time.Now())
+			}
 			return f.ended(h)
 		case <-f.changed:
 		case <-tick.C:
