@@ -206,6 +206,13 @@ func applied(writes []Write, i int, final *record.Call, rows []store.AuditRow) b
 		return false
 	}
 	if wr.Change.After == nil && !wr.Change.Remove {
+		// The same may have been written again, at the same moment: then it is
+		// there twice, or only the second is.
+		for _, next := range writes[i+1:] {
+			if next.Err == nil {
+				return text(next.Change.Audit) != text(wr.Change.Audit) || same(rows[len(wr.Change.Audit):], next.Change.Audit)
+			}
+		}
 		return true
 	}
 	for _, next := range writes[i+1:] {
