@@ -107,13 +107,7 @@ func (r reply) poll() reply {
 	case r.task() != "":
 		return r.w.send(r.who, "tasks/get", id, nil)
 	case id != "":
-		for range 100 {
-			got := r.w.send(r.who, "tools/call", "call_status", map[string]any{"arguments": map[string]any{"callId": id}})
-			if got.status() != "tool_error" || !strings.Contains(fmt.Sprintf("%s", got.raw), "disk I/O error") {
-				return got
-			}
-			time.Sleep(time.Second) // the power went while it was looked up
-		}
+		return r.w.send(r.who, "tools/call", "call_status", map[string]any{"arguments": map[string]any{"callId": id}})
 	}
 	r.fatal("it names no call")
 	return r
