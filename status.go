@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/tallystick/tallystick/internal/wire"
 	"github.com/tallystick/tallystick/record"
 	"github.com/tallystick/tallystick/store"
 )
@@ -35,8 +38,10 @@ func (s *Server) callStatus(ctx context.Context, call *Call, in callStatusArgs) 
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil, noCall
 	}
-	if err != nil {
-		return nil, nil, err
+	if err != nil { // the store's words are for the log
+		id := newID()
+		s.log.Error("a call could not be looked up", "call", in.CallID, "correlation", id, "err", err)
+		return nil, nil, &jsonrpc.Error{Code: wire.CodeInternal, Message: fmt.Sprintf("internal error (correlation id %s)", id)}
 	}
 	by := record.Actor{Principal: owner.Owner, Roles: owner.Roles, Channel: record.ChannelRound}
 	if c.Owner != owner.Owner {
