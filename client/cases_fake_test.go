@@ -288,8 +288,33 @@ type line struct {
 	seen []request
 }
 
-// lineServer answers each message of a client, in a goroutine of its own.
+// lineServer is a server of revision 2026-07-28 over lines.
 func lineServer(t *testing.T, answer func(l *line, r request)) (*line, func() (mcp.Transport, error)) {
+	return lines(t, func(l *line, r request) {
+		if r.Method == "server/discover" {
+			l.result(r, modernServer)
+			return
+		}
+		answer(l, r)
+	})
+}
+
+// oldLine is a server of the 2025 era over lines.
+func oldLine(t *testing.T, answer func(l *line, r request)) (*line, func() (mcp.Transport, error)) {
+	return lines(t, func(l *line, r request) {
+		switch r.Method {
+		case "server/discover":
+			l.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}`, r.ID))
+		case "initialize":
+			l.result(r, `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"o","version":"1"}}`)
+		default:
+			answer(l, r)
+		}
+	})
+}
+
+// lines answers each message of a client, in a goroutine of its own.
+func lines(t *testing.T, answer func(l *line, r request)) (*line, func() (mcp.Transport, error)) {
 	l := &line{t: t}
 	return l, func() (mcp.Transport, error) {
 		fromClient, toServer := io.Pipe()
@@ -315,13 +340,7 @@ func lineServer(t *testing.T, answer func(l *line, r request)) (*line, func() (m
 				l.mu.Lock()
 				l.seen = append(l.seen, r)
 				l.mu.Unlock()
-				all.Go(func() {
-					if r.Method == "server/discover" {
-						l.result(r, modernServer)
-						return
-					}
-					answer(l, r)
-				})
+				all.Go(func() { answer(l, r) })
 			}
 		}()
 		return &mcp.IOTransport{Reader: fromServer, Writer: toServer}, nil

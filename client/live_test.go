@@ -1,65 +1,16 @@
 package client_test
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
-
 	"github.com/tallystick/tallystick/client"
 )
-
-// oldLine is a server of the 2025 era over lines.
-func oldLine(t *testing.T, answer func(l *line, r request)) (*line, func() (mcp.Transport, error)) {
-	l := &line{t: t}
-	return l, func() (mcp.Transport, error) {
-		fromClient, toServer := io.Pipe()
-		fromServer, toClient := io.Pipe()
-		l.write.Lock()
-		l.out = toClient
-		l.write.Unlock()
-		go func() {
-			defer toClient.Close()
-			var all sync.WaitGroup
-			defer all.Wait()
-			lines := bufio.NewReader(fromClient)
-			for {
-				b, err := lines.ReadBytes('\n')
-				if err != nil {
-					return
-				}
-				r := request{At: time.Now()}
-				if json.Unmarshal(b, &r) != nil {
-					t.Errorf("the client sent %q", b)
-					return
-				}
-				l.mu.Lock()
-				l.seen = append(l.seen, r)
-				l.mu.Unlock()
-				all.Go(func() {
-					switch r.Method {
-					case "server/discover":
-						l.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}`, r.ID))
-					case "initialize":
-						l.result(r, `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"o","version":"1"}}`)
-					default:
-						answer(l, r)
-					}
-				})
-			}
-		}()
-		return &mcp.IOTransport{Reader: fromServer, Writer: toServer}, nil
-	}
-}
 
 const oldForm = `"method":"elicitation/create","params":{"message":%q,"requestedSchema":{"type":"object","properties":{"confirm":{"type":"boolean"}}}}`
 

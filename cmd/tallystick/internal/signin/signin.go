@@ -36,7 +36,7 @@ type Options struct {
 	File  string // where tokens are kept: one file for each server
 	HTTP  *http.Client
 	// Show puts the page to a person. It may take as long as it likes: ctx ends
-	// when they have come back from there.
+	// when they have come back from there, and Show is waited for then.
 	Show func(ctx context.Context, page string) error
 }
 
@@ -217,9 +217,15 @@ func (c *callback) fetch(ctx context.Context, page string, show func(context.Con
 		<-served
 	}()
 	ctx, end := context.WithCancel(ctx)
-	defer end()
-	shown := make(chan error, 1)
-	go func() { shown <- show(ctx, page) }()
+	shown, gone := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(gone)
+		shown <- show(ctx, page)
+	}()
+	defer func() { // the terminal is free again before anybody goes on
+		end()
+		<-gone
+	}()
 	for {
 		select {
 		case err := <-shown:

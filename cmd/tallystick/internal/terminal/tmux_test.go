@@ -3,41 +3,23 @@ package terminal
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tallystick/tallystick/client"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/tmux"
 )
 
-// A tmux is a terminal of its own in which this test binary asks questions.
-type tmux struct {
-	t      *testing.T
-	socket string
+// A window is a terminal in which this test binary asks questions.
+type window struct {
+	*tmux.Window
+	t *testing.T
 }
 
 // startTmux opens a terminal of so many columns and rows and asks in it.
-func startTmux(t *testing.T, columns, rows int, questions ...client.Question) *tmux {
+func startTmux(t *testing.T, columns, rows int, questions ...client.Question) *window {
 	t.Helper()
-	if _, err := exec.LookPath("tmux"); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("tmux is missing: apt-get install tmux")
-		}
-		t.Skip("NOT TESTED: forms on a real terminal, as tmux is missing: apt-get install tmux")
-	}
-	dir, err := os.MkdirTemp("", "tmux") // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	config := filepath.Join(dir, "conf")
-	if err := os.WriteFile(config, []byte("set -g remain-on-exit on\nset -g escape-time 0\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	if questions == nil {
 		questions = []client.Question{}
 	}
@@ -49,75 +31,27 @@ func startTmux(t *testing.T, columns, rows int, questions ...client.Question) *t
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &tmux{t: t, socket: filepath.Join(dir, "s")}
-	cmd := exec.Command("tmux", "-S", x.socket, "-u", "-f", config, "new-session", "-d", "-x", strconv.Itoa(columns), "-y", strconv.Itoa(rows), "exec '"+program+"'")
-	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TMUX") }),
-		asks+"="+string(raw), "LC_ALL=C.UTF-8", "TZ=UTC")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("tmux: %v: %s", err, out)
-	}
-	t.Cleanup(func() { x.run("kill-server") })
-	return x
-}
-
-func (x *tmux) run(args ...string) string {
-	x.t.Helper()
-	out, err := exec.Command("tmux", append([]string{"-S", x.socket}, args...)...).CombinedOutput()
-	if err != nil {
-		x.t.Fatalf("tmux %q: %v: %s", args, err, out)
-	}
-	return string(out)
-}
-
-// screen is what stands there, with what has scrolled away.
-func (x *tmux) screen() string {
-	x.t.Helper()
-	return x.run("capture-pane", "-p", "-S", "-")
-}
-
-// patience is how long a busy machine may take to draw a form.
-const patience = time.Minute
-
-// see waits until all of these stand on the screen.
-func (x *tmux) see(texts ...string) string {
-	x.t.Helper()
-	missing := func(screen string) bool {
-		return slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(screen, text) })
-	}
-	poll := time.NewTicker(20 * time.Millisecond)
-	defer poll.Stop()
-	deadline := time.After(patience)
-	for {
-		screen := x.screen()
-		if !missing(screen) {
-			return screen
-		}
-		select {
-		case <-poll.C:
-		case <-deadline:
-			x.t.Fatalf("%q is not on the screen:\n%s", texts, screen)
-		}
-	}
+	return &window{tmux.Open(t, columns, rows, "exec '"+program+"'", append(os.Environ(), asks+"="+string(raw))), t}
 }
 
 // press sends keys by their names, and waits for what they lead to.
-func (x *tmux) press(key string, texts ...string) string {
+func (x *window) press(key string, texts ...string) string {
 	x.t.Helper()
-	x.run("send-keys", key)
-	return x.see(texts...)
+	x.Run("send-keys", key)
+	return x.See(texts...)
 }
 
 // write types text.
-func (x *tmux) write(text string, texts ...string) string {
+func (x *window) write(text string, texts ...string) string {
 	x.t.Helper()
-	x.run("send-keys", "-l", text)
-	return x.see(texts...)
+	x.Run("send-keys", "-l", text)
+	return x.See(texts...)
 }
 
 // interrupt sends the program a signal, as the system does when its time is up.
-func (x *tmux) interrupt() {
+func (x *window) interrupt() {
 	x.t.Helper()
-	pid, err := strconv.Atoi(strings.TrimSpace(x.run("display-message", "-p", "#{pane_pid}")))
+	pid, err := strconv.Atoi(strings.TrimSpace(x.Run("display-message", "-p", "#{pane_pid}")))
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -131,7 +65,7 @@ func (x *tmux) interrupt() {
 }
 
 // without fails if one of these stands on the screen.
-func (x *tmux) without(screen string, texts ...string) {
+func (x *window) without(screen string, texts ...string) {
 	x.t.Helper()
 	for _, text := range texts {
 		if strings.Contains(screen, text) {
@@ -150,7 +84,7 @@ func refund() client.Question {
 
 func TestTypeSeeAndSubmitOnATerminal(t *testing.T) {
 	x := startTmux(t, 100, 50, refund())
-	screen := x.see(`│ Refund 40.00 EUR?\x1b[2J\rServer: trusted`, "Server:     desk (https://desk.example:8443)", "┃ > — choose —", "> because")
+	screen := x.See(`│ Refund 40.00 EUR?\x1b[2J\rServer: trusted`, "Server:     desk (https://desk.example:8443)", "┃ > — choose —", "> because")
 	x.without(screen, "waiting for you")
 	x.press("Enter", "this is required: choose one")
 	x.press("Down", "> Yes, suggested by the server")
@@ -172,9 +106,9 @@ func TestTypeSeeAndSubmitOnATerminal(t *testing.T) {
 
 func TestCtrlCTakesTheFormAway(t *testing.T) {
 	x := startTmux(t, 100, 50, refund(), formOf(yesNo))
-	x.see("┃ > — choose —", "Amount (amount)")
+	x.See("┃ > — choose —", "Amount (amount)")
 	x.press("C-c", "Ctrl-C: the question is not answered.", "CANCEL", "RESULT none")
-	x.see("┃ > — choose —", "delete_all") // the next question
+	x.See("┃ > — choose —", "delete_all") // the next question
 	x.press("Escape", "Leave the form?", "┃ > — choose —")
 	x.press("Down", "> Back to the form")
 	x.press("Down", "> Decline")
@@ -184,16 +118,16 @@ func TestCtrlCTakesTheFormAway(t *testing.T) {
 
 func TestAFormThatIsGoneLeavesTheTerminal(t *testing.T) {
 	x := startTmux(t, 100, 50, refund())
-	x.see("┃ > — choose —")
+	x.See("┃ > — choose —")
 	x.interrupt()
-	screen := x.see("The question is gone: it was answered elsewhere, or its call has ended.", "RESULT interrupt", "END")
+	screen := x.See("The question is gone: it was answered elsewhere, or its call has ended.", "RESULT interrupt", "END")
 	x.without(screen, "┃")
 }
 
 // case S61
 func TestNothingIsOpenedWithoutAKeypress(t *testing.T) {
 	x := startTmux(t, 100, 50, client.Question{Server: "desk", Method: "tools/call", Name: "pay", Arguments: []byte("{}"), Key: "k", Kind: client.URL, URL: "https://xn--pypal-4ve.example/pay"})
-	screen := x.see("Host:       xn--pypal-4ve.example", "Written:    pаypal.example", "Warning: ", "┃ > — choose —")
+	screen := x.See("Host:       xn--pypal-4ve.example", "Written:    pаypal.example", "Warning: ", "┃ > — choose —")
 	x.without(screen, "OPEN ")
 	screen = x.press("Enter", "choose one")
 	x.without(screen, "OPEN ")
@@ -206,7 +140,7 @@ func TestNothingIsOpenedWithoutAKeypress(t *testing.T) {
 
 func TestAFormOnASmallScreen(t *testing.T) {
 	x := startTmux(t, 40, 12, refund())
-	x.see("┃ > — choose —")
+	x.See("┃ > — choose —")
 	x.press("Down", "> Yes, suggested by")
 	x.press("Enter", "┃ Amount (amount)")
 	x.press("Enter", "┃ reason")
@@ -226,9 +160,9 @@ func TestProgressStaysInItsPlace(t *testing.T) {
 			}
 		}
 		for _, spinner := range []string{"⠹ waiting", "⠦ waiting", "⠋ waiting"} {
-			drawn(x.see(spinner, "waiting for you"))
+			drawn(x.See(spinner, "waiting for you"))
 		}
 		x.interrupt()
-		x.without(x.see("END"), "waiting")
+		x.without(x.See("END"), "waiting")
 	}
 }
