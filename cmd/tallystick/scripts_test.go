@@ -74,6 +74,7 @@ func TestACallIsSeenThrough(t *testing.T)                       { script(t, "ref
 func TestServersHaveNamesAndNoSecrets(t *testing.T)             { script(t, "servers") }
 func TestToolsAreListed(t *testing.T)                           { script(t, "tools") }
 func TestAKeyIsReplacedInThreeSteps(t *testing.T)               { script(t, "keys") }
+func TestCallsThatCannotBeReadHideNoOthers(t *testing.T)        { script(t, "lostkey") }
 func TestWithoutATerminalNobodySignsInButMachines(t *testing.T) { script(t, "signin") }
 func TestCompletionReachesNobody(t *testing.T)                  { script(t, "completion") }
 func TestWhatMakesNoSenseIsRefused(t *testing.T)                { script(t, "flags") }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,9 +37,9 @@ func (a *app) tasks() error {
 	if err != nil {
 		return err
 	}
-	all, err := m.List(a.ctx)
-	if err != nil {
-		return err
+	all, unread := m.List(a.ctx) // what can be read is shown whatever else cannot
+	if unread != nil && len(all) == 0 {
+		return unreadable(unread)
 	}
 	if a.json {
 		doc := struct {
@@ -47,7 +48,7 @@ func (a *app) tasks() error {
 		for _, st := range all {
 			doc.Calls = append(doc.Calls, infoOf(st))
 		}
-		return a.print(doc)
+		return errors.Join(a.print(doc), unreadable(unread))
 	}
 	if len(all) == 0 {
 		a.hint("no calls are remembered in %s", safetext.Line(a.Settings.Memory))
@@ -64,7 +65,15 @@ func (a *app) tasks() error {
 	if slices.ContainsFunc(all, driven) {
 		defer a.hint("* a process is at it")
 	}
-	return a.text("%s", strings.TrimSuffix(b.String(), "\n"))
+	return errors.Join(a.text("%s", strings.TrimSuffix(b.String(), "\n")), unreadable(unread))
+}
+
+// unreadable says what to do about calls that cannot be read.
+func unreadable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return usage("%v\nput the memory's own key file back, or remove these calls: tallystick forget ID --force", err)
 }
 
 // driven reports whether a process is at a call.
@@ -189,7 +198,7 @@ nobody can come back to it then.`,
 		ValidArgsFunction: completeCalls,
 	}
 	c.add(cmd)
-	cmd.Flags().BoolVar(&force, "force", false, "also calls that have not ended")
+	cmd.Flags().BoolVar(&force, "force", false, "also calls that have not ended, or cannot be read")
 	return cmd
 }
 
@@ -200,10 +209,10 @@ func (a *app) forget(ids []string, force bool) error {
 	}
 	for _, id := range ids {
 		st, err := m.Status(a.ctx, id)
-		if err != nil {
+		if err != nil && (!force || errors.Is(err, client.ErrNotFound)) {
 			return err
 		}
-		if !st.State.Final() && !force {
+		if err == nil && !st.State.Final() && !force {
 			return usage("%s has not ended (%s): cancel it, or use --force", id, st.State)
 		}
 	}

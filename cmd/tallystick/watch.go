@@ -308,8 +308,11 @@ func (a *app) resume(w watching, ids []string) error {
 	}
 	if len(ids) == 0 {
 		all, err := m.List(a.ctx)
+		if err != nil && len(all) == 0 {
+			return unreadable(err)
+		}
 		if err != nil {
-			return err
+			a.hint("%s", textOf(unreadable(err)))
 		}
 		for _, st := range all {
 			if !st.Seen && (st.Driver == "" || st.State.Final()) {
