@@ -6,11 +6,46 @@ import (
 	"log/slog"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/tallystick/tallystick/internal/history"
 	"github.com/tallystick/tallystick/record"
+	"github.com/tallystick/tallystick/store"
 	"github.com/tallystick/tallystick/store/faulty"
 )
+
+// patient lets each read come to its end, though whoever asked has gone: when a
+// context ends, database/sql waits for the read in a mutex, and while SQLite
+// sleeps for a lock just then, the clock of a bubble stands still for ever.
+type patient struct{ store.Store }
+
+func (p patient) Load(ctx context.Context, id string) (*record.Call, error) {
+	return p.Store.Load(context.WithoutCancel(ctx), id)
+}
+
+func (p patient) Mark(ctx context.Context, id record.MarkID) (*record.Mark, error) {
+	return p.Store.Mark(context.WithoutCancel(ctx), id)
+}
+
+func (p patient) Due(ctx context.Context, now time.Time, limit int, except []string) (store.Due, error) {
+	return p.Store.Due(context.WithoutCancel(ctx), now, limit, except)
+}
+
+func (p patient) List(ctx context.Context, f store.Filter) ([]*record.Call, error) {
+	return p.Store.List(context.WithoutCancel(ctx), f)
+}
+
+func (p patient) Audit(ctx context.Context, q store.AuditQuery) ([]store.AuditRow, error) {
+	return p.Store.Audit(context.WithoutCancel(ctx), q)
+}
+
+func (p patient) Counts(ctx context.Context) (store.Counts, error) {
+	return p.Store.Counts(context.WithoutCancel(ctx))
+}
+
+func (p patient) Purge(ctx context.Context, now time.Time, limit int) (int, error) {
+	return p.Store.Purge(context.WithoutCancel(ctx), now, limit)
+}
 
 // A computer is where server after server runs on one disk. When a server is
 // stopped or killed, the system goes on, and the next one finds all that was
@@ -38,7 +73,7 @@ func (c *computer) boot() (*faulty.Store, func()) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.tap.Onto(inner)
+	c.tap.Onto(patient{inner})
 	s := faulty.New(c.tap, func(int, record.Change) faulty.Fault { return faulty.Fault{} })
 	released, watching := make(chan struct{}), make(chan struct{})
 	go func() {
