@@ -243,40 +243,6 @@ func TestPromise10RefusalsOfForeignBytesAreBatched(t *testing.T) {
 	}
 }
 
-// An owner who has one call refused again and again makes the trail no longer for
-// it, hides nobody else's attempt, and is counted.
-func TestRefusalsOfOneCallAreCountedAfterTheFirst(t *testing.T) {
-	d, _ := refundDesk(t, tallystick.Who{}, tallystick.Options{})
-	ann := d.as("ann/acme", capsForm)
-	first := ann.call("refund", order1)
-	if r := ann.retry("refund", order1, first.state(), map[string]any{"approve": yes}); r.isError() {
-		t.Fatal(r.raw)
-	}
-	for range 100 {
-		refusedState(t, "a used round", ann.retry("refund", order1, first.state(), nil))
-	}
-	refusedState(t, "a thief", d.as("eve/acme", capsForm).retry("refund", order1, first.state(), nil))
-	d.stop()
-	one, counted, batches, thief := 0, 0, 0, 0
-	var id string
-	for _, e := range d.trail("") {
-		switch {
-		case e.Event != "refused":
-			id = e.Call
-		case e.By.Subject == "eve":
-			thief++
-		case e.By.Subject == "ann" && e.Reason == record.ReasonRoundUsed && e.Call == id && e.Count == 0:
-			one++
-		case e.By.Subject == "ann" && e.Reason == record.ReasonRoundUsed && e.Call == id:
-			batches++
-			counted += e.Count
-		}
-	}
-	if one != 32 || counted != 68 || batches != 1 || thief != 1 {
-		t.Errorf("%d one by one, %d in %d batches; %d of a thief", one, counted, batches, thief)
-	}
-}
-
 func TestPromise10NoSecretIsInLogOrTrail(t *testing.T) {
 	d, _ := refundDesk(t, tallystick.Who{}, tallystick.Options{})
 	ann := d.as("ann/acme", capsForm)

@@ -11,8 +11,7 @@ import (
 )
 
 // refusals counts refusals that concern no kept call: of input that is
-// unauthenticated or does not open; and of one that concerns a kept call what is
-// more than maxRefusals of one sender. They go to the audit trail in batches, so
+// unauthenticated or does not open. They go to the audit trail in batches, so
 // that a flood of them costs a flood of nothing.
 type refusals struct {
 	counts map[refusal]int
@@ -22,40 +21,25 @@ type refusals struct {
 type refusal struct {
 	reason record.Reason
 	tenant string
-	// Of a kept call.
-	call    string
-	by      record.Principal
-	channel record.Channel
 }
 
 const (
 	maxRefusalKinds = 256 // further tenants share one count
 	refusalsEvery   = 10 * time.Second
-	// maxRefusals of one sender that a call's record gets one by one, of each
-	// process.
-	maxRefusals = 32
 )
 
 // refused counts a refusal.
 func (s *Server) refused(reason record.Reason, tenant string) {
-	s.count(refusal{reason: reason, tenant: tenant})
-}
-
-// refusedMore counts a refusal that concerns a kept call, after maxRefusals.
-func (s *Server) refusedMore(e record.Entry) {
-	s.count(refusal{e.Reason, e.Tenant, e.Call, e.By.Principal, e.By.Channel})
-}
-
-func (s *Server) count(key refusal) {
-	s.observer.Refused(key.reason, key.tenant)
+	s.observer.Refused(reason, tenant)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := &s.refusals
 	if r.counts == nil {
 		r.counts = map[refusal]int{}
 	}
+	key := refusal{reason, tenant}
 	if _, ok := r.counts[key]; !ok && len(r.counts) >= maxRefusalKinds {
-		key = refusal{reason: key.reason}
+		key.tenant = ""
 	}
 	r.counts[key]++
 	select {
@@ -96,14 +80,10 @@ func (s *Server) writeRefusals() {
 	now, err := s.store.Now(ctx)
 	var entries []record.Entry
 	for r, n := range counts {
-		e := record.Entry{At: now, Tenant: r.tenant, Call: r.call, Event: "refused", By: record.System, Reason: r.reason, Count: n}
-		if r.call != "" {
-			e.By = record.Actor{Principal: r.by, Channel: r.channel}
-		}
-		entries = append(entries, e)
+		entries = append(entries, record.Entry{At: now, Tenant: r.tenant, Event: "refused", By: record.System, Reason: r.reason, Count: n})
 	}
 	slices.SortFunc(entries, func(a, b record.Entry) int {
-		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Call, b.Call))
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Reason, b.Reason))
 	})
 	if err == nil {
 		err = s.store.Commit(ctx, record.Change{Audit: entries})

@@ -271,7 +271,7 @@ func New(s *mcp.Server, opts *Options) (*Server, error) {
 	}
 	srv.engine = engine.New(engine.Options{
 		Store: srv.store, Committed: srv.observer.Committed, Handle: srv.execute, MayRun: srv.mayRun, MayAct: srv.mayAct, Bounds: srv.bounds, Journal: srv.limits.JournalBytes, Log: o.Log,
-		Refusals: maxRefusals, Counted: srv.refusedMore, Deployment: o.Deployment, Node: o.Node, Workers: o.Workers, PerTenant: o.WorkersPerTenant,
+		Deployment: o.Deployment, Node: o.Node, Workers: o.Workers, PerTenant: o.WorkersPerTenant,
 		Lease: srv.limits.Lease, Heartbeat: srv.limits.Lease / 3, Drain: srv.limits.Drain, Grace: srv.limits.Grace, Settle: srv.limits.Settle,
 	})
 	srv.discover()

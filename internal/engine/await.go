@@ -40,7 +40,6 @@ func (e *Engine) notify(c *record.Call) {
 func (e *Engine) gone(id string) {
 	e.mu.Lock()
 	watches := slices.Clone(e.watches[id])
-	delete(e.refused, id)
 	e.mu.Unlock()
 	for _, w := range watches {
 		w.add(Seen{ID: id})

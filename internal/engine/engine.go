@@ -72,11 +72,6 @@ type Options struct {
 	Committed func(before *record.Call, c record.Change)
 	Log       *slog.Logger
 
-	// Refusals bounds how many refusals of one sender one call's record gets of
-	// this process, one by one. Counted is told of each further one instead of the
-	// store; it must not block. Zero or nil: no limit.
-	Refusals int
-	Counted  func(record.Entry)
 	// Deployment is part of the keys of effects with a subject.
 	Deployment string
 	Node       string        // names this process's place; default: "node"
@@ -101,17 +96,16 @@ type Engine struct {
 	stopping chan struct{} // closed when the drain begins
 
 	mu       sync.Mutex
-	runs     map[string][]*Run         // live runs that are kept, by call id; the last is the newest
-	going    map[*Run]struct{}         // all runs that are not closed, kept or not
-	tenants  map[string]int            // background runs per tenant, announced ones too
-	active   map[string]bool           // calls being run in the background, from before the claim
-	busy     int                       // background runs
-	watches  map[string][]*Watch       // by call id
-	refused  map[string]map[string]int // refusals on record, by call id and sender, until the call is purged
-	next     time.Time                 // when the loop looks again by itself; zero: never
-	draining bool                      // no more calls are taken
-	hurrying bool                      // runs are told to stop
-	beating  bool                      // the heartbeat goroutine is running
+	runs     map[string][]*Run   // live runs that are kept, by call id; the last is the newest
+	going    map[*Run]struct{}   // all runs that are not closed, kept or not
+	tenants  map[string]int      // background runs per tenant, announced ones too
+	active   map[string]bool     // calls being run in the background, from before the claim
+	busy     int                 // background runs
+	watches  map[string][]*Watch // by call id
+	next     time.Time           // when the loop looks again by itself; zero: never
+	draining bool                // no more calls are taken
+	hurrying bool                // runs are told to stop
+	beating  bool                // the heartbeat goroutine is running
 
 	work group // every goroutine of the engine
 }
@@ -148,7 +142,6 @@ func New(o Options) *Engine {
 		tenants:  map[string]int{},
 		active:   map[string]bool{},
 		watches:  map[string][]*Watch{},
-		refused:  map[string]map[string]int{},
 	}
 }
 
@@ -365,9 +358,6 @@ func (e *Engine) commit(ctx context.Context, before *record.Call, c record.Chang
 	if c.After == nil && !c.Remove && len(c.Audit) == 0 {
 		return before, nil
 	}
-	if before != nil && c.After == nil && !c.Remove && e.tooMany(c.Audit) {
-		return before, nil
-	}
 	if err := e.Store.Commit(ctx, c); err != nil {
 		if doubtful(err) {
 			e.lookAfter(before, c)
@@ -393,32 +383,6 @@ func (e *Engine) tell(before *record.Call, c record.Change) {
 	if c.Remove {
 		e.gone(c.ID)
 	}
-}
-
-// tooMany reports whether the refusal that is all there is to commit is counted
-// rather than put on record by itself: each costs its sender nothing, and the
-// trail is never deleted.
-func (e *Engine) tooMany(refusal []record.Entry) bool {
-	if e.Refusals <= 0 || e.Counted == nil || len(refusal) != 1 {
-		return false
-	}
-	r := refusal[0]
-	e.mu.Lock()
-	of := e.refused[r.Call]
-	if of == nil {
-		of = map[string]int{}
-		e.refused[r.Call] = of
-	}
-	sender := r.By.Tag()
-	over := of[sender] >= e.Refusals
-	if !over {
-		of[sender]++
-	}
-	e.mu.Unlock()
-	if over {
-		e.Counted(r)
-	}
-	return over
 }
 
 // doubtful reports whether a change may have been applied of which the store
