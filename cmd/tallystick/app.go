@@ -103,13 +103,14 @@ func do(cmd *cobra.Command, c common, r reaching, f func(*app) error) error {
 	if err == nil || errors.As(err, &told) {
 		return err
 	}
-	return a.fail("", err)
+	return a.fail(failure{}, "", err)
 }
 
-// fail tells of an error, and returns its exit code.
-func (a *app) fail(server string, err error) error {
+// fail tells of an error, and returns its exit code. f has what there is to say
+// beside it.
+func (a *app) fail(f failure, server string, err error) error {
 	e := endOf(nil, err)
-	if err := a.failed(failure{}, e, server); err != nil {
+	if err := a.failed(f, e, server); err != nil {
 		a.say("tallystick: %s", textOf(err))
 	}
 	return &told{e.code}
@@ -130,12 +131,13 @@ func (a *app) failed(f failure, e end, server string) error {
 
 // failure is what --json prints of a command that came to nothing.
 type failure struct {
-	Event   string     `json:"event,omitzero"` // "end", of resume
-	ID      string     `json:"id,omitzero"`    // of resume: as it was written
-	Outcome string     `json:"outcome"`
-	Exit    exit.Code  `json:"exit"`
-	Error   *errorInfo `json:"error"`
-	Next    []string   `json:"next,omitzero"`
+	Event   string      `json:"event,omitzero"` // "end", of resume
+	ID      string      `json:"id,omitzero"`    // of resume: as it was written
+	Added   *serverInfo `json:"added,omitzero"` // of servers add: it is, all the same
+	Outcome string      `json:"outcome"`
+	Exit    exit.Code   `json:"exit"`
+	Error   *errorInfo  `json:"error"`
+	Next    []string    `json:"next,omitzero"`
 }
 
 // say prints a line to standard error. What is foreign in it is escaped before.

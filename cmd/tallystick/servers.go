@@ -118,14 +118,13 @@ func (a *app) addServer(c adding, dash int, args []string) error {
 	if u, err := url.Parse(s.URL); err == nil && u.Scheme == "http" && !loopback(u.Hostname()) {
 		a.say("warning: %s is not encrypted: others on the way can read and change all of it", safetext.Line(s.URL))
 	}
-	if a.json {
-		if err := a.print(map[string]serverInfo{"added": infoOfServer(name, s)}); err != nil {
-			return err
-		}
-	}
 	a.hint("%s is %s", name, safetext.Line(whereIs(s)))
+	added := infoOfServer(name, s)
 	if s.OAuth != nil && !s.OAuth.Machine {
-		return a.login(name, s)
+		return a.login(name, s, failure{Added: &added})
+	}
+	if a.json {
+		return a.print(map[string]serverInfo{"added": added})
 	}
 	return nil
 }
@@ -134,10 +133,11 @@ func loopback(host string) bool {
 	return host == "localhost" || strings.HasPrefix(host, "127.") || host == "::1"
 }
 
-// login signs a person in.
-func (a *app) login(name string, s settings.Server) error {
+// login signs a person in, whom --json has not: it asks nothing, and so has
+// nothing to print but the failure.
+func (a *app) login(name string, s settings.Server, f failure) error {
 	if !a.interactive() {
-		return a.fail(name, &client.Error{Kind: client.ErrUnauthorized, Reason: "signing in needs a terminal, and a person at it", Err: signin.ErrSignIn})
+		return a.fail(f, name, &client.Error{Kind: client.ErrUnauthorized, Reason: "signing in needs a terminal and a person at it, and no --json", Err: signin.ErrSignIn})
 	}
 	s, err := s.Expanded()
 	if err != nil {
@@ -164,12 +164,9 @@ func (a *app) login(name string, s settings.Server) error {
 		},
 	})
 	if err != nil {
-		return a.fail(name, &client.Error{Kind: client.ErrUnauthorized, Reason: "signing in failed", Err: err})
+		return a.fail(f, name, &client.Error{Kind: client.ErrUnauthorized, Reason: "signing in failed", Err: err})
 	}
 	a.hint("signed in to %s", name)
-	if a.json {
-		return a.print(map[string]string{"loggedIn": name})
-	}
 	return nil
 }
 
@@ -187,7 +184,7 @@ func serversLoginCommand() *cobra.Command {
 				if !ok || s.OAuth == nil || s.OAuth.Machine {
 					return usage("%s is no server that was added with --oauth for a person", quoted(args[0]))
 				}
-				return a.login(args[0], s)
+				return a.login(args[0], s, failure{})
 			})
 		},
 	}

@@ -54,7 +54,7 @@ func (a *app) tools(dash int, args []string) error {
 	defer cl.Close()
 	all, err := a.toolsOf(cl)
 	if err != nil {
-		return a.fail(t.name, err)
+		return a.fail(failure{}, t.name, err)
 	}
 	if len(rest) == 1 {
 		var one []*mcp.Tool
