@@ -199,8 +199,8 @@ func TestOtherProcessesLookOnAndCancelThroughTheDriver(t *testing.T) {
 	}
 	second := s.start(t, "", "watch", id[1], "--json")
 	until(t, second.errs, "is at this call; looking on")
-	third := s.start(t, "", "cancel", id[1])
-	if code, rest := third.end(t); code != 1 || !strings.Contains(third.out.String(), " unknown: ") {
+	third := s.start(t, "", "cancel", id[1], "--json")
+	if code, rest := third.end(t); code != 1 || !regexp.MustCompile(`"state":"unknown".*"outcome":"failed","exit":1,`).MatchString(third.out.String()) {
 		t.Errorf("the third: exit code %d, %s; it said\n%s", code, third.out.String(), rest)
 	}
 	if code, rest := first.end(t); code != 1 || !strings.Contains(rest, "whether the call was done is unknown") {

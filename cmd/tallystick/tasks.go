@@ -116,7 +116,8 @@ func cancelCommand() *cobra.Command {
 		Short: "Cancel a call and say how it ended",
 		Long: `Cancels a call and waits for its end. A task may complete all the same: its server
 decides. The exit code is 0 if the call is cancelled, and 1 if it ended in another
-way; --json tells which.`,
+way. With --json "outcome" and "exit" say just that, and "state", "result" and "error"
+how the call ended.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return do(cmd, w.common, w.reaching, func(a *app) error { return a.cancel(args[0]) })
@@ -154,22 +155,20 @@ func (a *app) cancel(id string) error {
 	if err != nil {
 		return err
 	}
-	code := exit.Failed
-	switch {
-	case e.code == exit.Detached || e.code == exit.Auth || e.code == exit.Unreachable:
+	if !st.State.Final() {
 		return f.report(st, e, "")
-	case st.State == client.Cancelled:
-		code = exit.Completed
+	}
+	e.code = exit.Failed
+	if st.State == client.Cancelled {
+		e.code = exit.Completed
 	}
 	if a.json {
-		info := infoOf(st).end(st, e)
-		info.Exit = &code
-		err = a.print(info)
+		err = a.print(infoOf(st).end(st, e))
 	} else {
 		err = a.text("%s %s%s", id, st.State, reasonOf(e))
 	}
-	if err == nil && code != exit.Completed {
-		return &told{code}
+	if err == nil && e.code != exit.Completed {
+		return &told{e.code}
 	}
 	return a.notWritten(st, err)
 }
