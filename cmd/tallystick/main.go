@@ -9,7 +9,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -45,13 +46,31 @@ func run(root *cobra.Command, understood *bool) int {
 		code = exit.Usage
 	}
 	fmt.Fprintln(os.Stderr, "tallystick:", err)
-	if slices.Contains(os.Args, "--json") {
+	if asksForJSON(os.Args[1:]) {
 		e := end{code: code, text: textOf(err), err: err}
 		if line, err := plainjson.Line(failure{Outcome: code.Name(), Exit: code, Error: e.document()}); err == nil {
 			fmt.Println(line)
 		}
 	}
 	return int(code)
+}
+
+// asksForJSON is for what was not understood as flags. What follows "--" is the
+// command of a server.
+func asksForJSON(args []string) (asked bool) {
+	for _, arg := range args {
+		name, value, given := strings.Cut(arg, "=")
+		switch {
+		case arg == "--":
+			return asked
+		case name != "--json":
+		case !given:
+			asked = true
+		default:
+			asked, _ = strconv.ParseBool(value) // what is neither is refused
+		}
+	}
+	return asked
 }
 
 // command returns all commands, and where it is noted that one was understood
@@ -70,6 +89,14 @@ call on disk, so that nothing is lost when this process ends.`,
 		PersistentPreRun: func(*cobra.Command, []string) { understood = true },
 		RunE:             func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	// A command that is not known has no flags that are: the command is what is
+	// wrong.
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
+			return cobra.NoArgs(cmd, words)
+		}
+		return err
+	})
 	root.AddGroup(
 		&cobra.Group{ID: groupCalls, Title: "Calls:"},
 		&cobra.Group{ID: groupServers, Title: "Servers:"},
