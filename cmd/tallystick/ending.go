@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -138,7 +139,7 @@ func answers(id string, questions []client.Question) []string {
 	next := []string{"tallystick answer " + id + "  (on a terminal)"}
 	for _, q := range questions {
 		key := quoted(q.Key)
-		if q.Kind != client.Form {
+		if q.Kind != client.Form || strings.Contains(q.Key, "\x00") { // that is in no argument
 			continue
 		}
 		if _, err := yes(q.Schema); err == nil {
@@ -150,13 +151,25 @@ func answers(id string, questions []client.Question) []string {
 	return next
 }
 
-// quoted is an argument as a shell takes it, if it needs that. It is safe text.
+// quoted is an argument as bash and zsh take it, so that they give exactly that
+// to the command; but for NUL, which no argument can have. It is safe text.
 func quoted(arg string) string {
-	plain := arg != "" && strings.Trim(arg, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/:~-@%+") == ""
-	if plain {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/:"
+	switch {
+	case arg != "" && strings.Trim(arg, letters+"~-@%+") == "" && strings.Contains(letters, arg[:1]):
 		return arg
+	case safetext.Line(arg) == arg:
+		return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
 	}
-	return "'" + strings.ReplaceAll(safetext.Line(arg), "'", `'\''`) + "'"
+	var b strings.Builder
+	for _, c := range []byte(arg) {
+		if c < ' ' || c > '~' || strings.IndexByte(`'\!`, c) >= 0 { // the last is for the history of bash
+			fmt.Fprintf(&b, `\%03o`, c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return "$'" + b.String() + "'"
 }
 
 func (e end) document() *errorInfo {

@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/tallystick/tallystick/client"
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/exit"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/safetext"
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/settings"
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/signin"
 )
@@ -80,10 +84,72 @@ func TestEveryResultHasItsCode(t *testing.T) {
 
 func TestWhatIsShownCanBeTypedAgain(t *testing.T) {
 	for arg, want := range map[string]string{
-		"approve~2": "approve~2", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$(rm)": "'$(rm)'", "a\x1b[2K": `'a\x1b[2K'`,
+		"approve~2": "approve~2", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$(rm)": "'$(rm)'", "a\x1b[2K": `$'a\033[2K'`,
+		"~kim": "'~kim'", "-x": "'-x'", "%1": "'%1'", "@a": "'@a'", "+a": "'+a'", "!!": "'!!'", "a=b": "'a=b'", `\x1b`: `'\x1b'`,
+		"é": "'é'", "\u202e'!\\": `$'\342\200\256\047\041\134'`,
 	} {
 		if got := quoted(arg); got != want {
 			t.Errorf("%q is shown as %s, want %s", arg, got, want)
 		}
+	}
+}
+
+// What is suggested gives a shell, and then the flags, the very key.
+func TestASuggestionNamesTheVeryKey(t *testing.T) {
+	if _, err := exec.LookPath("bash"); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("bash is missing")
+		}
+		t.Skip("NOT TESTED: that a shell takes what is suggested as it is meant, as bash is missing")
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	parts := []string{"", "a", "Z", "0", "=", "={}", `={"a":"`, `"}`, "~", "-", "--", "%", "@", "+", "!", "!!", "!a", "'", "\"", "`", "$", "$(id)", "${HOME}", "\\", `\n`, `\'`,
+		"\n", "\r", "\t", "\x1b", "\x01", "\x7f", " ", "*", "?", "[a]", "{a,b}", "#", "&", ";", "|", "<", ">", "(", ")", "^", "é", "\u202e", "\u200b", "\u0085", "😀", "\ue000", "\xff", "e\u0301\u0301\u0301\u0301\u0301"}
+	var keys []string
+	script := "set -o history -o histexpand\n"
+	for range 2000 {
+		var key string
+		for range 1 + random.IntN(5) {
+			key += parts[random.IntN(len(parts))]
+		}
+		keys = append(keys, key)
+		next := answers("id", []client.Question{
+			{Key: key, Kind: client.Form, Schema: []byte(`{"type":"object","properties":{"a":{"type":"boolean"}},"required":["a"]}`)},
+			{Key: key, Kind: client.Form, Schema: []byte(`{"type":"object","properties":{"a":{"type":"string"}}}`)},
+		})
+		if len(next) != 3 {
+			t.Fatalf("%q: %q", key, next)
+		}
+		for _, line := range next[1:] {
+			if safetext.Line(line) != line {
+				t.Fatalf("%q drives a terminal", line)
+			}
+			command, other, _ := strings.Cut(line, "  (or ")
+			command = strings.TrimPrefix(command, "tallystick answer id ") + " " + strings.TrimSuffix(other, ")")
+			script += `printf '%s\0' ` + strings.Replace(command, "='{…}'", `='{"b=":"={}"}'`, 1) + "\n"
+		}
+	}
+	bash := exec.CommandContext(t.Context(), "bash", "--norc", "--noprofile")
+	bash.Env = append(os.Environ(), "HOME="+t.TempDir(), "LC_ALL=C.UTF-8")
+	bash.Stdin = strings.NewReader(script)
+	out, err := bash.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := strings.Split(string(out), "\x00")
+	if len(words) != 8*len(keys)+1 {
+		t.Fatalf("%d words of %d keys", len(words), len(keys))
+	}
+	for i, key := range keys {
+		w := words[8*i : 8*i+8]
+		for _, flags := range []answering{{yes: w[1:2]}, {decline: w[3:4]}, {answers: w[5:6]}, {decline: w[7:8]}} {
+			replies, err := flags.replies()
+			if err != nil || replies[0].key != key {
+				t.Fatalf("%q became %q, %v", key, w, err)
+			}
+		}
+	}
+	if next := answers("id", []client.Question{{Key: "a\x00b", Kind: client.Form}}); len(next) != 1 || !strings.Contains(next[0], "on a terminal") {
+		t.Errorf("of a key that is in no argument: %q", next)
 	}
 }

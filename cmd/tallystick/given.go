@@ -42,12 +42,9 @@ type reply struct {
 func (g *answering) replies() ([]*reply, error) {
 	var all []*reply
 	for _, text := range g.answers {
-		key, content, ok := strings.Cut(text, "=")
-		if !ok || key == "" {
-			return nil, usage("--answer %s: write KEY=JSON", quoted(key))
-		}
-		if v := jsontext.Value(content); v.Kind() != '{' || !v.IsValid() {
-			return nil, usage("--answer %s: what follows the '=' is not one JSON object", quoted(key))
+		key, content, ok := parted(text)
+		if !ok {
+			return nil, usage("--answer %s: write KEY=JSON, and as JSON one object", quoted(key))
 		}
 		all = append(all, &reply{flag: "--answer", key: key, content: json.RawMessage(content)})
 	}
@@ -64,6 +61,22 @@ func (g *answering) replies() ([]*reply, error) {
 		seen[r.key] = true
 	}
 	return all, nil
+}
+
+// parted takes KEY=JSON apart. A key may have "=" in it, too: only after one of
+// them there can be one JSON object, as any other is within a string of that, and
+// what follows it ends within one.
+func parted(text string) (key, content string, ok bool) {
+	for i := range len(text) {
+		if text[i] != '=' {
+			continue
+		}
+		if v := jsontext.Value(text[i+1:]); v.Kind() == '{' && v.IsValid() {
+			return text[:i], text[i+1:], true
+		}
+	}
+	key, _, _ = strings.Cut(text, "=")
+	return key, "", false
 }
 
 // String is the flag as it is written.
