@@ -76,31 +76,33 @@ func TestWhatMayHaveBeenDoneIsNotSentAgain(t *testing.T) {
 func TestWithAKeptKeyItIsSentAgain(t *testing.T) {
 	for name, lose := range lostWays() {
 		t.Run(name, func(t *testing.T) {
-			f := fakeServer(t, map[string]saying{"tools/call": inTurn(lose, asking(form("k"), `"s"`), lose, result(done))})
-			f.discover = keepingServer
-			p := yes()
-			c := f.client(client.Options{Answerer: p, Limits: client.Limits{Request: time.Second}})
-			if _, err := c.Call(t.Context(), "pay", map[string]int{"n": 1}); err != nil {
-				t.Fatal(err)
-			}
-			all := f.got("tools/call")
-			if len(all) != 4 || p.times() != 1 {
-				t.Fatalf("sent %d times, asked %d times", len(all), p.times())
-			}
-			for i := range 2 {
-				first, again := all[2*i], all[2*i+1]
-				for _, member := range [][]string{{"_meta", "tallystick/idempotencyKey"}, {"arguments"}, {"requestState"}, {"inputResponses"}} {
-					if first.param(member...) != again.param(member...) {
-						t.Errorf("%v: %s, and again %s", member, first.param(member...), again.param(member...))
+			synctest.Test(t, func(t *testing.T) {
+				f := fakeServer(t, map[string]saying{"tools/call": inTurn(lose, asking(form("k"), `"s"`), lose, result(done))})
+				f.discover = keepingServer
+				p := yes()
+				c := f.client(client.Options{Answerer: p, Limits: client.Limits{Request: time.Second}})
+				if _, err := c.Call(t.Context(), "pay", map[string]int{"n": 1}); err != nil {
+					t.Fatal(err)
+				}
+				all := f.got("tools/call")
+				if len(all) != 4 || p.times() != 1 {
+					t.Fatalf("sent %d times, asked %d times", len(all), p.times())
+				}
+				for i := range 2 {
+					first, again := all[2*i], all[2*i+1]
+					for _, member := range [][]string{{"_meta", "tallystick/idempotencyKey"}, {"arguments"}, {"requestState"}, {"inputResponses"}} {
+						if first.param(member...) != again.param(member...) {
+							t.Errorf("%v: %s, and again %s", member, first.param(member...), again.param(member...))
+						}
+					}
+					if string(first.ID) == string(again.ID) {
+						t.Errorf("both have the id %s", first.ID)
 					}
 				}
-				if string(first.ID) == string(again.ID) {
-					t.Errorf("both have the id %s", first.ID)
+				if all[0].param("_meta", "tallystick/idempotencyKey") == "" {
+					t.Error("there is no key")
 				}
-			}
-			if all[0].param("_meta", "tallystick/idempotencyKey") == "" {
-				t.Error("there is no key")
-			}
+			})
 		})
 	}
 }
