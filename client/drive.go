@@ -16,6 +16,7 @@ const (
 
 	codeMissingCapability = -32021
 	codeHeaderMismatch    = -32020
+	codeMethodNotFound    = -32601
 )
 
 // A drive is one call while this process is at it. Its goroutine decides and

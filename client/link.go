@@ -71,6 +71,16 @@ func (s *links) get(ctx context.Context) (*link, error) {
 	}
 }
 
+// ready returns the connection if there is one; it makes none.
+func (s *links) ready() *link {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.current; l != nil && l.alive() {
+		return l
+	}
+	return nil
+}
+
 func (s *links) make(m *making, old *link) {
 	if old != nil {
 		old.close()
@@ -173,6 +183,9 @@ func (c *Client) connect() (*link, error) {
 
 // notConnected says why there is no connection: nothing of a call has left.
 func notConnected(x *exchange, err error) error {
+	if unheard := new(undiscovered); errors.As(err, &unheard) {
+		err = unheard // without what the SDK was about to do next
+	}
 	if status := x.statusCode(); status == http.StatusUnauthorized || status == http.StatusForbidden {
 		return &linkError{kind: unauthorized, err: err}
 	}

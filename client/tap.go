@@ -1,8 +1,11 @@
 package client
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -53,6 +56,9 @@ type tap struct {
 	mcp.Connection
 	l *link
 
+	answered atomic.Bool // a response has come
+	unasked  error       // of the latest server/discover; of the goroutine that connects
+
 	start sync.Once
 	read  chan message         // from the connection, in order
 	more  chan jsonrpc.Message // from the stream of a 2025-era session over HTTP
@@ -86,6 +92,36 @@ func (t *tap) waiter(id any) *waiter {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.waiting[name]
+}
+
+var errNoResponse = errors.New("the response has ended without one")
+
+// undiscovered is why there is no connection to a server that has not answered.
+type undiscovered struct{ err error }
+
+func (u *undiscovered) Error() string { return "server/discover got no answer: " + u.err.Error() }
+func (u *undiscovered) Unwrap() error { return u.err }
+
+// Write sends a message of the SDK session's. After a server/discover that came
+// to nothing, of whatever reason, that sends initialize; but only a server that
+// has answered can be one of 2025. One that cannot answer just now would be
+// taken for one, and have neither tasks nor rounds for this client.
+func (t *tap) Write(ctx context.Context, msg jsonrpc.Message) error {
+	r, ok := msg.(*jsonrpc.Request)
+	x, connecting := ctx.Value(exchangeKey{}).(*exchange)
+	if !ok || !connecting {
+		return t.Connection.Write(ctx, msg)
+	}
+	switch r.Method {
+	case "server/discover":
+		t.unasked = t.Connection.Write(ctx, msg)
+		return t.unasked
+	case "initialize":
+		if !x.refused(t.answered.Load()) {
+			return &undiscovered{cmp.Or(t.unasked, x.problem(), errNoResponse)}
+		}
+	}
+	return t.Connection.Write(ctx, msg)
 }
 
 // Read returns the next message that is the SDK session's. Only its reading
@@ -138,6 +174,9 @@ func (t *tap) pump() {
 func (t *tap) take(msg jsonrpc.Message) bool {
 	switch m := msg.(type) {
 	case *jsonrpc.Response:
+		if said := new(jsonrpc.Error); m.Error == nil || errors.As(m.Error, &said) { // and not the SDK's word that there is none
+			t.answered.Store(true)
+		}
 		w := t.waiter(m.ID.Raw())
 		if w != nil {
 			select {

@@ -86,6 +86,23 @@ func (x *exchange) problem() error {
 	return x.broken
 }
 
+// refused reports whether the server has said that it does not do what it was
+// asked for, which is another thing than that it cannot just now, or not for
+// this client. answered: a JSON-RPC response has come.
+func (x *exchange) refused(answered bool) bool {
+	switch status := x.statusCode(); {
+	case status < http.StatusMultipleChoices: // 0: not HTTP
+		return answered
+	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusProxyAuthRequired,
+		status == http.StatusRequestTimeout, status == http.StatusTooEarly, status == http.StatusTooManyRequests:
+		return false
+	case status >= http.StatusBadRequest && status < http.StatusInternalServerError:
+		return true
+	}
+	said := x.rpcError()
+	return said != nil && said.Code == codeMethodNotFound
+}
+
 // rpcError is the JSON-RPC error that came with an HTTP status, if one did.
 func (x *exchange) rpcError() *serverError {
 	x.mu.Lock()
