@@ -70,10 +70,12 @@ func (d *drive) await(signal <-chan struct{}, most time.Duration) error {
 func (d *drive) putQuestions() error {
 	d.withdrawAnswered()
 	var ask []Question
+	unseen := false
 	e, idle := d.unattended()
 	for _, q := range idle {
 		shown := e.asked(q)
-		shown.Again, shown.Problem = q.Shown, q.Refused
+		shown.Again, shown.Problem = q.Shown && !d.first[shown.ID], q.Refused
+		unseen = unseen || !q.Shown
 		ruling, n := d.c.opts.Policy.rule(&shown)
 		switch {
 		case ruling == Ask && d.c.answers(q.Kind):
@@ -84,7 +86,7 @@ func (d *drive) putQuestions() error {
 			}
 		}
 	}
-	if len(ask) > 0 {
+	if len(ask) > 0 && unseen {
 		if err := d.update(d.ctx, func(e *entry) error {
 			for _, shown := range ask {
 				if q := e.questionByID(shown.ID); q != nil {
@@ -95,14 +97,55 @@ func (d *drive) putQuestions() error {
 		}); err != nil {
 			return err
 		}
-		e := d.entry()
-		for _, q := range ask {
-			if e.isOpen(q.ID) { // not answered meanwhile
-				d.consult(q)
-			}
+		e = d.entry()
+	}
+	for _, q := range ask {
+		delete(d.first, q.ID)
+		if e.isOpen(q.ID) { // not answered meanwhile
+			d.consult(q)
 		}
 	}
 	return d.nobody()
+}
+
+// come changes the entry by what brings questions. Those that the Answerer is
+// to be asked are on disk as shown with it.
+func (d *drive) come(ctx context.Context, f func(*entry)) error {
+	var first []string
+	err := d.update(ctx, func(e *entry) error {
+		f(e)
+		first = nil
+		for i := range e.Questions {
+			q := &e.Questions[i]
+			if !q.open() || q.Live || q.Shown || e.CancelAsked || !d.c.answers(q.Kind) {
+				continue
+			}
+			shown := e.asked(q)
+			if ruling, _ := d.c.opts.Policy.rule(&shown); ruling == Ask {
+				q.Shown, first = true, append(first, shown.ID)
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		for _, id := range first {
+			d.first[id] = true
+		}
+	}
+	return err
+}
+
+// given takes an answer in, if the question is still open. With the last one
+// of a round the retry is about to leave, and one commit says both.
+func (d *drive) given(e *entry, id string, a Answer, by string) error {
+	err := e.answerIfOpen(id, a, by)
+	if err != nil || e.Stage != stageReady || e.CancelAsked || d.ctx.Err() != nil {
+		return err
+	}
+	if l := d.c.links.ready(); l != nil && l.modern {
+		e.leaves(l)
+	}
+	return nil
 }
 
 // rule answers a question as the policy says, unless somebody else has.
@@ -121,7 +164,7 @@ func (d *drive) rule(q Question, ruling Ruling, n int) error {
 	first := false
 	err := d.update(d.ctx, func(e *entry) error {
 		first = e.isOpen(q.ID)
-		return e.answerIfOpen(q.ID, a, by)
+		return d.given(e, q.ID, a, by)
 	})
 	if bad := new(unfit); errors.As(err, &bad) {
 		return &Error{Kind: ErrNeedsInput, Reason: by + " answers with what does not fit", Questions: d.entry().status().Open, Err: err}
@@ -220,7 +263,7 @@ func (d *drive) consultOnce(ctx context.Context, q Question) error {
 	if err != nil {
 		return err
 	}
-	return d.update(context.WithoutCancel(ctx), func(e *entry) error { return e.answerIfOpen(q.ID, a, "person") })
+	return d.update(context.WithoutCancel(ctx), func(e *entry) error { return d.given(e, q.ID, a, "person") })
 }
 
 // askAnswerer makes an error of a panic.

@@ -282,7 +282,7 @@ type line struct {
 	t *testing.T
 
 	write sync.Mutex // one message at a time
-	out   io.Writer
+	out   io.WriteCloser
 
 	mu   sync.Mutex // guards what follows
 	seen []request
@@ -351,6 +351,13 @@ func (l *line) send(message string) {
 	l.write.Lock()
 	defer l.write.Unlock()
 	_, _ = io.WriteString(l.out, message+"\n") // the client may be gone
+}
+
+// hangUp ends the connection.
+func (l *line) hangUp() {
+	l.write.Lock()
+	defer l.write.Unlock()
+	_ = l.out.Close() // of a pipe, which always can be
 }
 
 func (l *line) result(r request, raw string) {

@@ -97,6 +97,9 @@ func (m *Memory) release(k kept) {
 	}
 	id := k.e.ID
 	defer m.letGo(id, k.h)
+	if k.driver == "" { // its end has released it
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), lease)
 	defer cancel()
 	if _, err := m.exec(ctx, "release", id, m.me); err != nil {

@@ -311,6 +311,9 @@ func (c *Client) begin(ctx context.Context, method, name string, args any) (*Han
 		ID: newID(), Server: c.opts.Server, Method: method, Name: name, Params: params, Arguments: arguments,
 		Key: newID(), Created: now, Updated: now, Deadline: now.Add(c.opts.Limits.Deadline), Stage: stageReady,
 	}
+	if l := c.links.ready(); l != nil {
+		e.leaves(l)
+	}
 	kept, err := c.opts.Memory.insert(ctx, e)
 	if err != nil {
 		return nil, err

@@ -33,8 +33,9 @@ type drive struct {
 	changed chan struct{}   // capacity 1: an Answerer's goroutine has
 
 	// Of the driving goroutine.
-	rounds int           // sent in this attachment
-	work   time.Duration // waited for the server in this attachment
+	rounds int             // sent in this attachment
+	work   time.Duration   // waited for the server in this attachment
+	first  map[string]bool // questions that are on disk as shown, and are yet to be, for the first time
 
 	mu     sync.Mutex                    // guards what follows
 	k      kept                          // the entry as it is on disk
@@ -50,7 +51,7 @@ type drive struct {
 func newDrive(c *Client, k kept) *drive {
 	d := &drive{
 		c: c, id: k.e.ID, k: k, done: make(chan struct{}), changed: make(chan struct{}, 1),
-		can: c.capabilities(k.e.Name), asking: map[string]context.CancelFunc{}, failed: map[string]error{}, poke: k.pokes(),
+		can: c.capabilities(k.e.Name), first: map[string]bool{}, asking: map[string]context.CancelFunc{}, failed: map[string]error{}, poke: k.pokes(),
 	}
 	d.can.tasks = k.e.Method == methodTool
 	d.ctx, d.stop = context.WithCancel(c.ctx)
@@ -153,6 +154,11 @@ func (d *drive) run() {
 	}
 	detached := d.ctx.Err()
 	d.stop()
+	if d.entry().staying() {
+		if err := d.update(context.WithoutCancel(d.ctx), func(e *entry) error { e.stays(); return nil }); err != nil {
+			d.c.log.Warn("a request that has not left stays on record as one that may have", "call", d.id, "err", err)
+		}
+	}
 	d.mu.Lock()
 	k := d.k
 	e := k.e
@@ -170,7 +176,7 @@ func (d *drive) run() {
 
 // explain makes an [Error] of what stops a call that has not ended.
 func (d *drive) explain(e *entry, err, detached error) error {
-	maybe := e.Maybe || e.Stage == stageSent
+	maybe := e.mayHaveLeft()
 	var known *Error
 	switch {
 	case errors.Is(err, errLost):
@@ -188,13 +194,13 @@ func (d *drive) explain(e *entry, err, detached error) error {
 func (d *drive) step() error {
 	e := d.entry()
 	if !time.Now().Before(e.Deadline) {
-		if e.Stage == stageSent || e.Maybe {
+		if e.mayHaveLeft() {
 			return d.unknown(errDeadline)
 		}
 		return d.end(outcome{State: Expired, Kind: "expired", Reason: "its deadline has passed"})
 	}
-	switch e.Stage {
-	case stageReady:
+	switch {
+	case e.Stage == stageReady || e.staying():
 		if e.CancelAsked && e.Maybe {
 			return d.unknown(errCancelAsked)
 		}
@@ -202,14 +208,14 @@ func (d *drive) step() error {
 			return d.end(outcome{State: Cancelled, Kind: "cancelled", Reason: "nothing had been sent"})
 		}
 		return d.send()
-	case stageSent: // found so: the process that sent it has ended
+	case e.Stage == stageSent: // found so: the process that sent it has ended
 		if e.CancelAsked || !d.resendable(e) {
 			return d.unknown(errors.New("the process ended while the request was under way"))
 		}
 		return d.send()
-	case stageAsking:
+	case e.Stage == stageAsking:
 		return d.ask()
-	case stageWatching:
+	case e.Stage == stageWatching:
 		return d.watch()
 	}
 	return fmt.Errorf("the stage %q is not one of this release", e.Stage)
@@ -257,10 +263,9 @@ func (d *drive) received(l *link, raw json.RawMessage) error {
 	if len(r.asks.questions) > 0 {
 		only = 0
 	}
-	return d.update(context.WithoutCancel(d.ctx), func(e *entry) error {
+	return d.come(context.WithoutCancel(d.ctx), func(e *entry) {
 		e.Maybe = false
 		e.Stage, e.Round, e.StateOnly, e.State, e.Questions = stageAsking, e.Round+1, only, r.asks.state, e.numbered(r.asks.questions)
-		return nil
 	})
 }
 

@@ -17,7 +17,9 @@ const (
 
 // A stage is what is done next with a call. The order of each step is: commit,
 // then send or ask; so that what a crash leaves is never less than what was
-// done.
+// done. What is about to follow from a step is in the commit of that step
+// where it can be: a call that is made while there is a connection begins as
+// sent, and one whose questions somebody is about to be asked has them as shown.
 //
 //	ready  → sent     committed before the request leaves: found again, it may have left
 //	sent   → asking   the server asks; committed before anybody is asked
@@ -45,6 +47,7 @@ type entry struct {
 
 	Created, Updated, Deadline time.Time
 	Stage                      stage
+	via                        *link // not on disk: over which what is Sent is about to leave; nil: it may have left
 	FirstSent                  time.Time
 	KeysKept                   time.Duration // by the server that it was sent to; 0: not at all
 	Maybe                      bool          // an attempt of the last request may have been done
@@ -119,6 +122,25 @@ var errorKinds = map[string]error{
 func newID() string { return strings.ToLower(rand.Text()) }
 
 func (e *entry) ended() bool { return e.Stage == stageEnded }
+
+// leaves says that the request may have left by now, over l and by whoever has
+// this entry; it is committed before it does.
+func (e *entry) leaves(l *link) {
+	e.Stage, e.KeysKept, e.via = stageSent, l.keys, l
+	if e.FirstSent.IsZero() {
+		e.FirstSent = time.Now()
+	}
+}
+
+// stays takes back that it leaves.
+func (e *entry) stays() { e.Stage, e.via = stageReady, nil }
+
+// staying reports whether nothing of the request, or of this attempt of it, has
+// left, although it is on disk as sent.
+func (e *entry) staying() bool { return e.Stage == stageSent && e.via != nil }
+
+// mayHaveLeft reports whether the server may have done the request.
+func (e *entry) mayHaveLeft() bool { return e.Maybe || e.Stage == stageSent && e.via == nil }
 
 func (e *entry) clone() *entry {
 	c := *e

@@ -29,6 +29,7 @@ type child struct {
 	Tool      string
 	Order     string
 	Cancel    bool   // once there is a task
+	Connected bool   // before it makes the call
 	Diary     string // the person's: see diary
 	KillAt    int    // the write of the memory, from 1, at which it kills itself; 0: none
 	KillAfter bool   // after that write; else before
@@ -195,6 +196,11 @@ func (c *child) resume(ctx context.Context, m *client.Memory, cl *client.Client)
 	case err != nil:
 		return nil, nil, err
 	case len(all) == 0:
+		if c.Connected {
+			for _, err := cl.Session(ctx); err != nil && ctx.Err() == nil; _, err = cl.Session(ctx) {
+				time.Sleep(10 * time.Millisecond) // the server has just begun
+			}
+		}
 		h, err := cl.Start(ctx, c.Tool, order{c.Order})
 		return h, nil, err
 	case !all[0].Seen:

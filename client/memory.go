@@ -274,7 +274,8 @@ func (m *Memory) insert(ctx context.Context, e *entry) (kept, error) {
 
 // update is the driver's way to change an entry: f is called with a copy, once
 // more if somebody else was quicker, and changes it or returns an error. The
-// result is on disk. errLost: the call is no longer this memory's.
+// result is on disk. An entry that has ended has no driver any more. errLost:
+// the call is no longer this memory's.
 func (m *Memory) update(ctx context.Context, k kept, f func(*entry) error) (kept, error) {
 	for {
 		m.mu.Lock()
@@ -294,7 +295,9 @@ func (m *Memory) update(ctx context.Context, k kept, f func(*entry) error) (kept
 			return k, err
 		}
 		if done {
-			k.e, k.version = next, k.version+1
+			if k.e, k.version = next, k.version+1; next.ended() {
+				k.driver, k.until = "", time.Time{}
+			}
 			m.mu.Lock()
 			k.h.version = k.version
 			m.mu.Unlock()
@@ -313,7 +316,9 @@ func (m *Memory) reload(ctx context.Context, k kept) (kept, error) {
 	if err != nil {
 		return k, err
 	}
-	now.h = k.h
+	if now.h = k.h; now.e.Stage == stageSent && k.e.staying() {
+		now.e.via = k.e.via
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if now.driver != m.me || m.held[k.e.ID] != k.h {
@@ -364,10 +369,13 @@ func (m *Memory) write(ctx context.Context, e *entry, version int64, driving boo
 		forget = e.Forget.UnixMilli()
 	}
 	var res sql.Result
-	if driving {
-		res, err = m.exec(ctx, "update", sealed, forget, e.ID, version, m.me)
-	} else {
+	switch {
+	case !driving:
 		res, err = m.exec(ctx, "change", sealed, forget, e.ID, version)
+	case e.ended():
+		res, err = m.exec(ctx, "end", sealed, forget, e.ID, version, m.me)
+	default:
+		res, err = m.exec(ctx, "update", sealed, forget, e.ID, version, m.me)
 	}
 	if err != nil {
 		return false, m.failed("keeping a call", err)

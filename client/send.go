@@ -18,7 +18,7 @@ func (d *drive) resendable(e *entry) bool {
 // send sends the first request, or a retry, and takes its result in.
 func (d *drive) send() error {
 	began := time.Now()
-	maybe := d.entry().Maybe || d.entry().Stage == stageSent // an attempt may have been done
+	maybe := d.entry().mayHaveLeft() // in an attempt before
 	for attempt := 0; ; attempt++ {
 		l, raw, err := d.attempt()
 		if err == nil {
@@ -62,7 +62,21 @@ func (d *drive) attempt() (*link, json.RawMessage, error) {
 	if d.entry().Round > 0 && !l.modern {
 		return nil, nil, &linkError{kind: notSent, err: errors.New("the server has begun to speak a revision that has no rounds")}
 	}
-	if d.entry().Stage == stageSent {
+	switch e := d.entry(); {
+	case e.staying() && e.CancelAsked:
+		return nil, nil, errCancelAsked
+	case e.staying() && e.via == l: // committed just now
+	case e.Stage == stageReady || e.staying():
+		if err := d.update(context.WithoutCancel(d.ctx), func(e *entry) error {
+			if e.CancelAsked {
+				return errCancelAsked
+			}
+			e.leaves(l)
+			return nil
+		}); err != nil {
+			return nil, nil, err
+		}
+	default:
 		if err := d.refresh(); err != nil { // not after another process has taken it over
 			return nil, nil, err
 		}
@@ -70,20 +84,7 @@ func (d *drive) attempt() (*link, json.RawMessage, error) {
 			return nil, nil, &linkError{kind: lost, err: errors.New("its server does not say that it would know the request again")}
 		}
 	}
-	if d.entry().Stage == stageReady {
-		if err := d.update(context.WithoutCancel(d.ctx), func(e *entry) error {
-			if e.CancelAsked {
-				return errCancelAsked
-			}
-			if e.Stage, e.KeysKept = stageSent, l.keys; e.FirstSent.IsZero() {
-				e.FirstSent = time.Now()
-			}
-			return nil
-		}); err != nil {
-			return nil, nil, err
-		}
-	}
-	e := d.entry()
+	e := d.left()
 	raw, err := d.exchange(l, l.exchangeOf(e), d.outgoing(e))
 	var said *serverError
 	if errors.As(err, &said) && said.Code == codeHeaderMismatch && l.inHeaders(e) && l.learn(d.ctx, e.Name) {
@@ -92,6 +93,15 @@ func (d *drive) attempt() (*link, json.RawMessage, error) {
 		raw, err = d.exchange(l, l.exchangeOf(e), d.outgoing(e))
 	}
 	return l, raw, err
+}
+
+// left notes that the request leaves now, if it has not: on disk it has.
+func (d *drive) left() *entry {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e := d.k.e.clone()
+	e.via, d.k.e = nil, e
+	return e
 }
 
 // outgoing is the request that the entry is at: the original params, and in a
@@ -212,7 +222,7 @@ func (d *drive) fell(err error, maybe bool, attempt int, began time.Time) (time.
 		return 0, err
 	}
 	if !maybe && d.entry().Stage == stageSent {
-		if err := d.update(context.WithoutCancel(d.ctx), func(e *entry) error { e.Stage = stageReady; return nil }); err != nil {
+		if err := d.update(context.WithoutCancel(d.ctx), func(e *entry) error { e.stays(); return nil }); err != nil {
 			return 0, err
 		}
 	}
@@ -242,7 +252,7 @@ func (d *drive) refusedBy(said *serverError, maybe bool) error {
 		// Nothing was done, by this attempt: with somebody who can answer, it
 		// can be.
 		if !maybe {
-			if err := d.update(context.WithoutCancel(d.ctx), func(e *entry) error { e.Stage = stageReady; return nil }); err != nil {
+			if err := d.update(context.WithoutCancel(d.ctx), func(e *entry) error { e.stays(); return nil }); err != nil {
 				return err
 			}
 		}

@@ -89,7 +89,7 @@ func (d *drive) observed(v *vigil, raw json.RawMessage, polled bool) error {
 		return d.tooMany("the task has asked more than Limits.Rounds times Limits.Questions")
 	}
 	d.reported(m.Message)
-	return d.update(d.ctx, func(e *entry) error { e.merge(m, polled); return nil })
+	return d.come(d.ctx, func(e *entry) { e.merge(m, polled) })
 }
 
 // merge takes a state of a live task into the entry, and reports whether that
