@@ -68,8 +68,8 @@ type Form struct {
 
 // Limits of what is shown as a form.
 const (
-	MaxFields  = 100 // in a form
-	MaxChoices = 500 // in a field
+	MaxFields  = 100     // in a form
+	MaxChoices = 100_000 // in a field
 )
 
 // Parse reads a requestedSchema of elicitation (revision 2026-07-28): an object
@@ -284,13 +284,15 @@ func (f *Field) choices(enum []jsontext.Value, names []string, consts []titled) 
 	if len(consts) > MaxChoices {
 		return fmt.Errorf("it has %d choices; %d can be shown", len(consts), MaxChoices)
 	}
+	there := map[string]bool{}
 	for _, c := range consts {
 		if c.Const.Kind() != '"' {
 			return errors.New("a choice of it is no string")
 		}
-		if slices.ContainsFunc(f.Choices, func(other Choice) bool { return same(other.Value, c.Const) }) {
+		if there[identity(c.Const)] {
 			return errors.New("a choice of it is given twice")
 		}
+		there[identity(c.Const)] = true
 		f.Choices = append(f.Choices, Choice{Value: c.Const, Title: c.Title})
 	}
 	return nil
@@ -302,18 +304,18 @@ func (f *Field) suggest() {
 	if f.Kind == Many && json.Unmarshal(f.Default, &defaults) != nil {
 		return
 	}
-	for i := range f.Choices {
-		f.Choices[i].Suggested = slices.ContainsFunc(defaults, func(d jsontext.Value) bool { return same(d, f.Choices[i].Value) })
+	suggested := map[string]bool{}
+	for _, d := range defaults {
+		suggested[identity(d)] = true
+	}
+	for i, c := range f.Choices {
+		f.Choices[i].Suggested = suggested[identity(c.Value)]
 	}
 }
 
-// same compares two booleans or strings, however they are written.
-func same(a, b jsontext.Value) bool {
-	if a.Kind() != '"' || b.Kind() != '"' {
-		return len(a) > 0 && bytes.Equal(bytes.TrimSpace(a), bytes.TrimSpace(b))
-	}
-	return unquoted(a) == unquoted(b)
-}
+// identity is the same of two booleans or strings that are, however they are
+// written, and of nothing else.
+func identity(v jsontext.Value) string { return v.Kind().String() + unquoted(v) }
 
 // unquoted is the text of a JSON string, and any other value as it is.
 func unquoted(v jsontext.Value) string {

@@ -297,10 +297,14 @@ func (f *Field) fits(v jsontext.Value) error {
 			return errors.New("no list")
 		}
 	}
+	index := map[string]int{}
+	for i, c := range f.Choices {
+		index[identity(c.Value)] = i
+	}
 	var indexes []int
 	for _, c := range chosen {
-		i := slices.IndexFunc(f.Choices, func(choice Choice) bool { return same(choice.Value, c) })
-		if i < 0 {
+		i, ok := index[identity(c)]
+		if !ok {
 			return errors.New("not among the choices")
 		}
 		indexes = append(indexes, i)

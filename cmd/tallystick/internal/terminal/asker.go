@@ -8,6 +8,7 @@ import (
 	"io"
 	"os/exec"
 	"runtime"
+	"strings"
 	"time"
 
 	"charm.land/huh/v2"
@@ -83,8 +84,9 @@ func (a *Asker) Answer(ctx context.Context, q client.Question) (client.Answer, e
 	release := a.Screen.hold()
 	defer release()
 	width := a.Screen.columns()
-	io.WriteString(a.Screen, Card(q, CardOptions{Where: a.Where(q.Server), Now: a.Now(), Width: width}))
-	asking := &asking{Asker: a, ctx: ctx, q: q, width: width}
+	card := Card(q, CardOptions{Where: a.Where(q.Server), Now: a.Now(), Width: width})
+	io.WriteString(a.Screen, card)
+	asking := &asking{Asker: a, ctx: ctx, q: q, width: width, card: card}
 	answer, err := asking.ask()
 	return answer, asking.tell(answer, err)
 }
@@ -95,6 +97,7 @@ type asking struct {
 	ctx   context.Context
 	q     client.Question
 	width int
+	card  string // with what else is to be seen beside the form
 }
 
 var (
@@ -131,7 +134,9 @@ func (a *asking) ask() (client.Answer, error) {
 		return a.unshowable(err)
 	}
 	sheet := newSheet(f)
-	io.WriteString(a.Screen, sheet.long(a.width))
+	long := sheet.long(a.width)
+	io.WriteString(a.Screen, long)
+	a.card += long
 	for {
 		if len(f.Fields) > 0 {
 			back, answer, err := a.fill(sheet.page(a.width))
@@ -150,7 +155,7 @@ func (a *asking) ask() (client.Answer, error) {
 			}
 			continue
 		}
-		answer, again, err := a.send(content, sheet.masked(content), sheet.leftOut(content, a.width), len(f.Fields) > 0)
+		answer, again, err := a.send(content, sheet.masked(content), sheet.cut(a.width)+sheet.leftOut(content, a.width), len(f.Fields) > 0)
 		if !again {
 			return answer, err
 		}
@@ -194,12 +199,12 @@ func given(chosen string) client.Answer {
 }
 
 // send shows what accepting means, secrets masked, and asks for the choice.
-func (a *asking) send(content, shown jsontext.Value, leftOut string, filled bool) (answer client.Answer, again bool, err error) {
+func (a *asking) send(content, shown jsontext.Value, more string, filled bool) (answer client.Answer, again bool, err error) {
 	choices := []string{accept, decline, dismiss}
 	if filled {
 		choices = []string{sendIt, change, decline, dismiss}
 		a.Screen.Say("Accepting sends:\n%s", safetext.Frame{Mark: mark, Width: a.width, Limit: mostArguments}.JSON(shown))
-		io.WriteString(a.Screen, leftOut)
+		io.WriteString(a.Screen, more)
 	} else {
 		a.Screen.Say("It asks for nothing but a choice.")
 	}
@@ -219,7 +224,11 @@ func (a *asking) send(content, shown jsontext.Value, leftOut string, filled bool
 // the content.
 func (a *asking) unshowable(why error) (client.Answer, error) {
 	a.Screen.Say("This question cannot be shown as a form: %s.", why)
-	a.Screen.Say("Its schema:\n%s", safetext.Frame{Mark: mark, Width: a.width, Limit: mostArguments}.JSON(a.q.Schema))
+	schema := safetext.Frame{Mark: mark, Width: a.width, Limit: mostArguments}.JSON(a.q.Schema)
+	a.Screen.Say("Its schema:\n%s", schema)
+	if few := 10; strings.Count(schema, "\n") > few { // it has pushed away what is asked
+		io.WriteString(a.Screen, a.card)
+	}
 	for {
 		chosen, err := a.choose("Your answer?", typeIt, decline, dismiss)
 		if err != nil || chosen != typeIt {
@@ -303,6 +312,7 @@ func (a *asking) choose(title string, choices ...string) (string, error) {
 
 // leave shows a page until it is done or left. Every other end is an error.
 func (a *asking) leave(p *page) (ending, error) {
+	p.above = strings.Count(a.card, "\n")
 	free := a.Screen.take()
 	err := a.show(a.ctx, p)
 	free()

@@ -14,21 +14,25 @@ import (
 	"github.com/tallystick/tallystick/client"
 )
 
-// asks is the variable that makes the test binary a program that asks: it has
-// the questions, as JSON. An interrupt from outside ends the question
+// asks is the variable that makes the test binary a program that asks: it names
+// a file of the questions, as JSON. An interrupt from outside ends the question
 // that is open; without any questions it shows the progress until then.
 const asks = "TALLYSTICK_TERMINAL_ASKS"
 
 func TestMain(m *testing.M) {
-	if questions := os.Getenv(asks); questions != "" {
-		os.Exit(program([]byte(questions)))
+	if file := os.Getenv(asks); file != "" {
+		os.Exit(program(file))
 	}
 	os.Exit(m.Run())
 }
 
-func program(raw []byte) int {
+func program(file string) int {
 	var questions []client.Question
-	if err := json.Unmarshal(raw, &questions); err != nil {
+	raw, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(raw, &questions)
+	}
+	if err != nil {
 		fmt.Println(err)
 		return 2
 	}

@@ -23,8 +23,10 @@ const (
 // A page is a form on the screen until it is left. It leaves nothing behind:
 // what is worth keeping is printed by whoever shows it.
 type page struct {
-	form *huh.Form
-	end  ending
+	form  *huh.Form
+	end   ending
+	above int  // rows that are best left on the screen
+	sized bool // the size of the screen is known
 }
 
 func newPage(fields ...huh.Field) *page {
@@ -66,9 +68,10 @@ func (p *page) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		// huh forgets the empty row above its help, and does not foresee that an
 		// error may be longer. What is too high would lose its top, where the title
 		// of the field stands.
-		const forgotten = 3
-		size.Height = max(size.Height-forgotten, 1)
-		msg = size
+		const forgotten, least = 3, 10
+		rows := max(size.Height-forgotten, 1)
+		size.Height = max(rows-p.above, min(rows, least))
+		p.sized, msg = true, size
 	}
 	_, cmd := p.form.Update(msg)
 	if p.form.State == huh.StateCompleted {
@@ -79,7 +82,7 @@ func (p *page) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 
 // View implements [tea.Model].
 func (p *page) View() tea.View {
-	if p.end != open {
+	if p.end != open || !p.sized { // at its full height it would push away what is above
 		return tea.NewView("")
 	}
 	return tea.NewView(p.form.View())

@@ -2,8 +2,10 @@ package terminal
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	tea "charm.land/bubbletea/v2"
 	"charm.land/huh/v2"
 	"github.com/charmbracelet/x/ansi"
 	"github.com/go-json-experiment/json"
@@ -43,7 +45,8 @@ func newSheet(f *form.Form) *sheet {
 const (
 	mostTitle       = 120
 	mostDescription = 300
-	mostRows        = 10 // of choices; there is more above and below
+	mostRows        = 10   // of choices; there is more above and below
+	mostBefore      = 1000 // of the choices of a field together, before the form
 )
 
 // long is what of the fields does not fit into the form.
@@ -61,8 +64,32 @@ func (s *sheet) long(width int) string {
 		if len(f.Choices) == 0 {
 			tell(about+", suggested", string(f.Default), mostDescription)
 		}
+		before := 0
+		for _, c := range f.Choices {
+			if n := len([]rune(label(&f, c))); n > mostTitle {
+				before += n
+			}
+		}
+		if before > mostBefore { // it would push away what is asked
+			b.WriteString(ansi.Wrap(about+" has choices that are cut here. What you choose is shown in full before it is sent.", width, "") + "\n")
+			continue
+		}
 		for _, c := range f.Choices {
 			tell(about+", a choice", label(&f, c), mostTitle)
+		}
+	}
+	return b.String()
+}
+
+// cut are the choices taken that the form has shown in part.
+func (s *sheet) cut(width int) string {
+	var b strings.Builder
+	for i, f := range s.form.Fields {
+		for _, chosen := range append(picked(s.entries[i].chosen), s.entries[i].many...) {
+			if text := label(&f, f.Choices[chosen]); len([]rune(text)) > mostTitle {
+				b.WriteString("Chosen as " + safetext.Short(f.Name, mostTitle) + ":\n" +
+					safetext.Frame{Mark: mark, Width: width, Limit: mostMessage}.Block(text) + "\n")
+			}
 		}
 	}
 	return b.String()
@@ -95,37 +122,74 @@ func pickOne(f *form.Field, e *entry, width int) huh.Field {
 	if !f.Required {
 		first = "— leave out —"
 	}
-	options := []huh.Option[int]{huh.NewOption(first, none)}
-	for i, c := range f.Choices {
-		options = append(options, huh.NewOption(safetext.Short(label(f, c), mostTitle), i))
-	}
-	field := huh.NewSelect[int]().Title(title(f)).Description(description(f)).Options(options...).Value(&e.chosen).
+	field := huh.NewSelect[int]().Title(title(f)).Description(description(f)).Value(&e.chosen).
 		Validate(func(chosen int) error { _, err := f.Pick(picked(chosen)...); return err })
-	if len(options) > mostRows {
-		field.Height(height(f, width, mostRows))
+	show := func(choices []huh.Option[int]) {
+		field.Options(append([]huh.Option[int]{huh.NewOption(first, none)}, choices...)...)
 	}
-	return field
+	if len(f.Choices) < mostRows {
+		choices, _ := found(f, "", nil)
+		show(choices)
+		return field
+	}
+	find := func(typed string) bool {
+		choices, say := found(f, typed, picked(e.chosen))
+		if choices == nil {
+			return false
+		}
+		field.Description(lines(description(f), say))
+		show(choices)
+		return true
+	}
+	find("")
+	field.Height(height(f, width, mostRows) + 1)
+	return &finder{Field: field, spaces: true, find: func(typed string) bool {
+		was := e.chosen
+		e.chosen = none // the cursor has not been moved to what is found
+		if find(typed) {
+			return true
+		}
+		e.chosen = was
+		return false
+	}}
 }
 
 // height is that of a field with so many rows of choices.
 func height(f *form.Field, width, choices int) int {
 	const bar = 4 // what huh has beside the text
-	text := title(f)
-	if d := description(f); d != "" {
-		text += "\n" + d
-	}
+	text := lines(title(f), description(f))
 	return strings.Count(ansi.Wrap(text, max(width-bar, 1), ""), "\n") + 1 + choices
 }
 
 func pickMany(f *form.Field, e *entry, width int) huh.Field {
-	var options []huh.Option[int]
-	for i, c := range f.Choices {
-		options = append(options, huh.NewOption(safetext.Short(label(f, c), mostTitle), i))
-	}
-	field := huh.NewMultiSelect[int]().Title(title(f)).Description(description(f)).Options(options...).Filterable(false).Value(&e.many).
-		Height(height(f, width, min(len(options), mostRows))).
+	field := huh.NewMultiSelect[int]().Title(title(f)).Description(description(f)).Filterable(false).Value(&e.many).
 		Validate(func(chosen []int) error { _, err := f.Pick(chosen...); return err })
-	return field
+	if len(f.Choices) <= mostRows {
+		choices, _ := found(f, "", nil)
+		return field.Options(choices...).Height(height(f, width, len(choices)))
+	}
+	find := func(typed string) bool {
+		choices, say := found(f, typed, e.many)
+		if choices == nil {
+			return false
+		}
+		field.Description(lines(description(f), say+"; the space bar chooses")).Options(choices...)
+		return true
+	}
+	find("")
+	field.Height(height(f, width, mostRows) + 1)
+	return &finder{Field: field, find: func(typed string) bool {
+		if !find(typed) {
+			return false
+		}
+		field.Update(tea.KeyPressMsg{Code: tea.KeyHome}) // the cursor may be beyond the last
+		return true
+	}}
+}
+
+// lines are the texts that there are, each on a line of its own.
+func lines(texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), "\n")
 }
 
 func picked(chosen int) []int {

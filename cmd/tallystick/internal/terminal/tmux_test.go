@@ -2,7 +2,9 @@ package terminal
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,11 +29,15 @@ func startTmux(t *testing.T, columns, rows int, questions ...client.Question) *w
 	if err != nil {
 		t.Fatal(err)
 	}
+	file := filepath.Join(t.TempDir(), "questions")
+	if err := os.WriteFile(file, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &window{tmux.Open(t, columns, rows, "exec '"+program+"'", append(os.Environ(), asks+"="+string(raw))), t}
+	return &window{tmux.Open(t, columns, rows, "exec '"+program+"'", append(os.Environ(), asks+"="+file)), t}
 }
 
 // press sends keys by their names, and waits for what they lead to.
@@ -148,6 +154,85 @@ func TestAFormOnASmallScreen(t *testing.T) {
 	x.press("Enter", "Accepting sends:", "Accept: send this")
 	x.press("Up", "> Dismiss")
 	x.press("Enter", "RESULT cancel", "END")
+}
+
+// visible fails unless these stand on the rows of the screen.
+func (x *window) visible(texts ...string) {
+	x.t.Helper()
+	screen := x.Run("capture-pane", "-p")
+	for _, text := range texts {
+		if !strings.Contains(screen, text) {
+			x.t.Errorf("%q has left the screen:\n%s", text, screen)
+		}
+	}
+}
+
+// optional is a question of fields of which none is required.
+func optional(properties string) client.Question {
+	q := formOf(yesNo)
+	q.Arguments, q.Schema = []byte(`{"order":1234}`), []byte(`{"type":"object","properties":{`+properties+`}}`)
+	return q
+}
+
+func TestManyChoicesLeaveTheCardOnTheScreen(t *testing.T) {
+	var values []string
+	for i := range 20_000 {
+		values = append(values, fmt.Sprintf("Value %05d", i))
+	}
+	raw, err := json.Marshal(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := []string{"Server:     desk", "Tool:       refund", `"order": 1234`, "Refund?"}
+	one := optional(`"which":{"type":"string","enum":` + string(raw) + `}`)
+	many := optional(`"all":{"type":"array","items":{"type":"string","enum":` + string(raw) + `}}`)
+	x := startTmux(t, 80, 24, one, many)
+	x.See("┃ > — leave out —", "20000 choices: type to find (the first 100 are here)")
+	x.visible(asked...)
+	x.write("value 1990", "10 found with value 1990", "> — leave out —", "  Value 19905")
+	x.visible(asked...)
+	x.write("z", "10 found with value 1990")
+	x.press("BSpace", "100 found with value 199")
+	x.write("77", "1 found with value 19977", "> — leave out —")
+	x.press("Down", "> Value 19977")
+	x.press("Enter", `│   "which": "Value 19977"`, "> — choose —")
+	x.press("Down", "> Accept: send this")
+	x.press("Enter", `RESULT accept {"which":"Value 19977"}`, "20000 choices: type to find (the first 100 are here); the space bar chooses")
+	x.visible(asked...)
+	x.write("00007", "1 found with 00007", "> [ ] Value 00007")
+	x.press("Space", "[•] Value 00007")
+	for range "00007" {
+		x.press("BSpace")
+	}
+	x.write("15000", "1 found with 15000", "[•] Value 00007", "[ ] Value 15000")
+	x.press("Down", "> [ ] Value 15000")
+	x.press("Space", "> [•] Value 15000")
+	x.visible(asked...)
+	x.press("Enter", "Accepting sends:", `│     "Value 15000"`)
+	x.press("Down", "> Accept: send this")
+	x.press("Enter", `RESULT accept {"all":["Value 00007","Value 15000"]}`, "END")
+}
+
+func TestALongSchemaLeavesTheCardOnTheScreen(t *testing.T) {
+	x := startTmux(t, 80, 24, optional(`"a":{"type":"object","description":"x`+strings.Repeat(`\n`, 50)+`"},"b":{"type":"array","items":{"enum":[`+strings.Repeat("1,", 60)+`1]}}`))
+	x.See("This question cannot be shown as a form", "Its schema:", "> — choose —")
+	x.visible("Server:     desk", "Tool:       refund", `"order": 1234`, "Refund?", "Write the answer as JSON")
+	x.press("C-c", "END")
+}
+
+func TestLongChoicesLeaveTheCardOnTheScreen(t *testing.T) {
+	var choices []string
+	for i := range 30 {
+		choices = append(choices, fmt.Sprintf(`{"const":"c%d","title":"begins %d %s MIDDLE %d %s"}`, i, i, strings.Repeat("x", 150), i, strings.Repeat("y", 150)))
+	}
+	q := optional(`"which":{"type":"string","oneOf":[` + strings.Join(choices, ",") + `]}`)
+	x := startTmux(t, 80, 24, q)
+	x.without(x.See("┃ > — leave out —", "which has choices that are cut here."), "MIDDLE")
+	x.visible("Server:     desk", "Refund?")
+	x.write("middle 17", "1 found with middle 17")
+	x.press("Down", "> begins 17")
+	x.press("Enter", `"which": "c17"`, "Chosen as which:", "MIDDLE 17", "> — choose —")
+	x.press("C-c", "END")
 }
 
 func TestProgressStaysInItsPlace(t *testing.T) {
