@@ -31,13 +31,14 @@ type follower struct {
 	current    atomic.Pointer[client.Handle] // the call that is driven; nil: none
 	interrupts atomic.Int32                  // how often it was interrupted
 	ending     atomic.Bool                   // the command was told to end: it begins nothing more
+	why        atomic.Pointer[string]        // the call was let go of; nil: it was not
 }
 
 // follow begins to listen to signals, and makes who answers.
 func (a *app) follow(g answering, ask bool) (*follower, error) {
 	f := &follower{app: a, signals: make(chan os.Signal, 4), changed: make(chan struct{}, 1)}
 	var err error
-	f.answers, err = a.answerer(g, ask, f.interrupted)
+	f.answers, err = a.answerer(g, ask, f.interrupted, f.gone)
 	if err != nil {
 		return nil, err
 	}
@@ -100,6 +101,7 @@ func (f *follower) until(h *client.Handle, enough func(client.Status) bool, each
 	}
 	defer f.screen.Clear()
 	f.interrupts.Store(0)
+	f.why.Store(nil)
 	f.current.Store(h)
 	defer f.current.Store(nil)
 	for {
@@ -128,7 +130,10 @@ func (f *follower) until(h *client.Handle, enough func(client.Status) bool, each
 			return f.letGo(h, "the time of --timeout is over")
 		case s := <-f.signals:
 			f.ending.Store(true)
-			if s != os.Interrupt || f.interrupts.Add(1) > 1 {
+			if s != os.Interrupt {
+				return f.letGo(h, toldToEnd)
+			}
+			if f.interrupts.Add(1) > 1 {
 				return f.letGo(h, "let go of it")
 			}
 			f.cancel(h)
@@ -147,12 +152,28 @@ func (f *follower) cancel(h *client.Handle) {
 	f.say("cancelling %s; Ctrl-C again lets go of it", h.ID())
 }
 
+const toldToEnd = "the command was told to end"
+
+// gone is what is said of a form that is open when the call is let go of.
+func (f *follower) gone(q client.Question) string {
+	why := f.why.Load()
+	if why == nil {
+		return ""
+	}
+	return "The question is not answered, and stays open: " + *why + ". Come back with\n  tallystick answer " + q.Call
+}
+
 // letGo ends the driving, not the call, unless that has ended meanwhile.
 func (f *follower) letGo(h *client.Handle, why string) end {
+	why = safetext.Line(why)
+	f.why.Store(&why)
 	h.Detach()
+	if f.answers.person != nil {
+		f.answers.person.Idle() // its word first
+	}
 	e := f.ended(h)
 	if e.code == exit.Detached && errors.Is(e.err, client.ErrDetached) {
-		e.text = safetext.Line(why) + ": the call is on disk (" + h.ID() + ")"
+		e.text = why + ": the call is on disk (" + h.ID() + ")"
 	}
 	return e
 }

@@ -130,7 +130,7 @@ func yes(schema json.RawMessage) (json.RawMessage, error) {
 // A respondent answers with what the flags say, then with what a person does.
 type respondent struct {
 	tell   func(q client.Question, answer client.Answer, by string)
-	person client.Answerer // nil: nobody
+	person *terminal.Asker // nil: nobody
 	kinds  []client.Kind
 
 	mu      sync.Mutex // guards what follows
@@ -147,14 +147,14 @@ var _ client.Answerer = (*respondent)(nil)
 // and "tallystick answer" answers it. With --no-input nobody is meant to, and
 // only what the flags answer is declared, so that the server takes another way
 // if it has one.
-func (a *app) answerer(g answering, ask bool, interrupt func()) (*respondent, error) {
+func (a *app) answerer(g answering, ask bool, interrupt func(), gone func(client.Question) string) (*respondent, error) {
 	replies, err := g.replies()
 	if err != nil {
 		return nil, err
 	}
 	d := &respondent{tell: a.tell, replies: replies, kinds: []client.Kind{client.Form, client.URL}}
 	if ask && a.interactive() {
-		d.person = terminal.New(terminal.Options{Screen: a.screen, In: a.in, Where: a.where, Interrupt: interrupt})
+		d.person = terminal.New(terminal.Options{Screen: a.screen, In: a.in, Where: a.where, Interrupt: interrupt, Gone: gone})
 	}
 	if a.NoInput {
 		d.kinds = nil

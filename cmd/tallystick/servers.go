@@ -145,7 +145,12 @@ func (a *app) login(name string, s settings.Server, f failure) error {
 	}
 	ctx, stop := signal.NotifyContext(a.ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	person := terminal.New(terminal.Options{Screen: a.screen, In: a.in, Where: a.where, Interrupt: stop})
+	person := terminal.New(terminal.Options{Screen: a.screen, In: a.in, Where: a.where, Interrupt: stop, Gone: func(client.Question) string {
+		if ctx.Err() == nil {
+			return "" // the browser has come back
+		}
+		return toldToEnd + "; nobody is signed in"
+	}})
 	var tracer *trace.Tracer
 	if a.trace {
 		tracer = trace.New(a.screen)

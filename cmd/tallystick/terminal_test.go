@@ -3,8 +3,12 @@ package main
 import (
 	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/tmux"
@@ -28,6 +32,72 @@ func (s served) open(t *testing.T, args ...string) *tmux.Window {
 	}
 	line.WriteString("; echo exit code $?.")
 	return tmux.Open(t, 100, 40, line.String(), s.env)
+}
+
+// openWithPID is open, and a file that has the id of the command's process.
+func (s served) openWithPID(t *testing.T, args ...string) (w *tmux.Window, file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "pid")
+	line := `sh -c 'echo $$ >"$0"; exec tallystick "$@"'`
+	for _, arg := range append([]string{file}, args...) {
+		line += " " + quoted(arg)
+	}
+	return tmux.Open(t, 100, 40, line+"; echo exit code $?.", s.env), file
+}
+
+func sendSignal(t *testing.T, file string, s os.Signal) {
+	t.Helper()
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := os.FindProcess(pid)
+	if err == nil {
+		err = p.Signal(s)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// case S74: a form that is open when the command is told to end says so, and
+// how to come back.
+func TestAFormSaysThatTheCommandWasToldToEnd(t *testing.T) {
+	noSignals(t)
+	t.Parallel()
+	s := serveDesk(t)
+	header := []string{"--header", "Authorization: Bearer " + s.people.Named("ann").Token}
+	for name, with := range map[string]os.Signal{"SIGTERM": syscall.SIGTERM, "SIGHUP": syscall.SIGHUP} {
+		t.Run(name, func(t *testing.T) {
+			s := served{url: s.url, people: s.people, env: home(t)}
+			driver, driverPID := s.openWithPID(t, append([]string{"call", s.url, "refund", `{"orderId":"A-1001"}`}, header...)...)
+			driver.See("— choose —")
+			list := exec.CommandContext(t.Context(), "tallystick", "tasks")
+			list.Env = s.env
+			out, err := list.Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			id := strings.Fields(strings.Split(string(out), "\n")[1])[0]
+			other, otherPID := s.openWithPID(t, append([]string{"answer", id}, header...)...)
+			other.See("looking on", "— choose —")
+			for _, w := range []struct {
+				*tmux.Window
+				pid, end string
+			}{{other, otherPID, "the command was told to end: the call goes on (" + id}, {driver, driverPID, "the command was told to end: the call is on disk (" + id}} {
+				sendSignal(t, w.pid, with)
+				screen := w.See("exit code 12.")
+				word, end := strings.Index(screen, "The question is not answered, and stays open: the command was told to end. Come back with"), strings.Index(screen, w.end)
+				if word < 0 || end < word || !strings.Contains(screen[word:], "tallystick answer "+id) || !strings.Contains(screen, "tallystick resume "+id) || strings.Contains(screen, "answered elsewhere") {
+					t.Errorf("it says\n%s", screen)
+				}
+			}
+		})
+	}
 }
 
 func TestAPersonApprovesOnATerminal(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -197,7 +198,10 @@ func (f *follower) attach(t target, id string, each func(client.Status) error, a
 // at its end.
 func (f *follower) lookOn(m *client.Memory, st client.Status, each func(client.Status) error) (e end, over bool, err error) {
 	ctx, stop := context.WithCancel(f.ctx)
+	var answering sync.WaitGroup // a form has to leave the terminal
+	defer answering.Wait()
 	defer stop()
+	f.why.Store(nil)
 	f.hint("%s is at this call; looking on", safetext.Line(st.Driver))
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
@@ -229,7 +233,7 @@ func (f *follower) lookOn(m *client.Memory, st client.Status, each func(client.S
 		for _, q := range st.Open {
 			if !asked[q.ID] {
 				asked[q.ID] = true
-				go f.answerAway(ctx, m, q, unanswered)
+				answering.Go(func() { f.answerAway(ctx, m, q, unanswered) })
 			}
 		}
 		if e, stuck := f.stuck(st, nobody); stuck {
@@ -243,7 +247,10 @@ func (f *follower) lookOn(m *client.Memory, st client.Status, each func(client.S
 			return f.leave(st.ID, "the time of --timeout is over"), true, nil
 		case s := <-f.signals:
 			f.ending.Store(true)
-			if interrupts++; s != os.Interrupt || interrupts > 1 {
+			if s != os.Interrupt {
+				return f.leave(st.ID, toldToEnd), true, nil
+			}
+			if interrupts++; interrupts > 1 {
 				return f.leave(st.ID, "let go of it"), true, nil
 			}
 			if err := m.Cancel(ctx, st.ID); err != nil {
@@ -292,6 +299,7 @@ func (f *follower) answerAway(ctx context.Context, m *client.Memory, q client.Qu
 
 // leave is the end of looking on.
 func (f *follower) leave(id, why string) end {
+	f.why.Store(&why)
 	e := endOf(nil, &client.Error{ID: id, Kind: client.ErrDetached})
 	e.text = why + ": the call goes on (" + id + ")"
 	return e

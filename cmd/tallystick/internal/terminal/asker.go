@@ -1,6 +1,7 @@
 package terminal
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,6 +36,9 @@ type Options struct {
 	// for the Asker. May be nil.
 	Interrupt func()
 	Now       func() time.Time // nil: time.Now
+	// Gone is what to say of a question that is taken from the screen; nil or an
+	// empty result: that somebody else has answered it, or its call has ended.
+	Gone func(client.Question) string
 }
 
 // An Asker puts questions to the person at a terminal, one at a time. It is a
@@ -91,6 +95,12 @@ func (a *Asker) Answer(ctx context.Context, q client.Question) (client.Answer, e
 	return answer, asking.tell(answer, err)
 }
 
+// Idle waits until no question is on the screen.
+func (a *Asker) Idle() {
+	a.turn <- struct{}{}
+	<-a.turn
+}
+
 // An asking is one question on the screen.
 type asking struct {
 	*Asker
@@ -110,7 +120,11 @@ var (
 func (a *asking) tell(answer client.Answer, err error) error {
 	switch {
 	case errors.Is(err, errGone):
-		a.Screen.Say("The question is gone: it was answered elsewhere, or its call has ended.")
+		why := ""
+		if a.Gone != nil {
+			why = a.Gone(a.q)
+		}
+		a.Screen.Say("%s", cmp.Or(why, "The question is gone: it was answered elsewhere, or its call has ended."))
 		return context.Cause(a.ctx)
 	case errors.Is(err, errInterrupted):
 		a.Screen.Say("Ctrl-C: the question is not answered.")
