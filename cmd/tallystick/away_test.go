@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -98,13 +99,59 @@ func TestTheLosingAnswerIsNotSaidToBeAccepted(t *testing.T) {
 	if code != 2 || !strings.Contains(said, "--answer more was for no question") || !strings.Contains(r.out.String(), `"delete_all":true`) {
 		t.Errorf("exit code %d, %s; it said\n%s", code, r.out.String(), said)
 	}
-	m := &respondent{replies: []*reply{{flag: "--yes", key: "sure"}}, tell: func(client.Question, client.Answer, string) { t.Error("the answer of the losing side is told of") }}
+	m := &respondent{replies: []*reply{{flag: "--yes", key: "sure"}}, keep: (&app{opened: openMemoryOf(t, s)}).keep, tell: func(client.Question, client.Answer, string) { t.Error("the answer of the losing side is told of") }}
 	f := &follower{app: &app{}, answers: m}
-	q := client.Question{ID: "nosuch", Call: h.ID(), Key: "sure", Kind: client.Form, Schema: json.RawMessage(`{"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"]}`)}
-	memory := openMemoryOf(t, s)
+	q := client.Question{ID: "nosuch", Call: h.ID(), Name: "wipe", Key: "sure", Kind: client.Form, Schema: json.RawMessage(`{"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"]}`)}
 	lost := make(chan string, 1)
-	f.answerAway(t.Context(), memory, q, lost)
+	f.answerAway(t.Context(), q, lost)
 	if got := strings.Join(m.unused(), "\n"); <-lost != "nosuch" || !strings.Contains(got, "--yes sure was not taken: ") {
 		t.Errorf("of the flags it says %q", got)
+	}
+}
+
+// What is on disk when an answer is told of is that answer.
+func TestAnAnswerIsToldOnceItIsOnDisk(t *testing.T) {
+	t.Parallel()
+	s := served{env: home(t)}
+	m := openMemoryOf(t, s)
+	told := 0
+	a := &app{opened: m}
+	d := &respondent{replies: []*reply{{flag: "--yes", key: "sure"}}, keep: a.keep, kinds: []client.Kind{client.Form}}
+	d.tell = func(q client.Question, _ client.Answer, _ string) {
+		told++
+		if st, err := m.Status(t.Context(), q.Call); err != nil || len(st.Open) > 0 {
+			t.Errorf("%+v, %v: the answer is told of and the question is open", st, err)
+		}
+	}
+	c, err := client.New(client.Options{Memory: m, Server: `["far"]`, Answerer: d,
+		Transport: func() (mcp.Transport, error) { return &mcp.CommandTransport{Command: exec.Command("far")}, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	h, err := c.Start(t.Context(), "wipe", json.RawMessage("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := h.Wait(t.Context())
+	if err != nil || told != 1 || !strings.Contains(string(r.Raw), "delete_all") {
+		t.Errorf("%+v, %v, told %d times", r, err, told)
+	}
+}
+
+// An answer that could not be kept is not told of; the client has it, and says
+// what is wrong with it.
+func TestAnAnswerThatIsNotKeptIsNotToldOf(t *testing.T) {
+	d := &respondent{replies: []*reply{{flag: "--yes", key: "sure"}}}
+	d.keep = func(context.Context, client.Question, client.Answer) error {
+		return &notTaken{errors.New("the disk is full")}
+	}
+	d.tell = func(client.Question, client.Answer, string) { t.Error("it is told of") }
+	q := client.Question{ID: "1", Key: "sure", Kind: client.Form, Schema: json.RawMessage(`{"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"]}`)}
+	if a, err := d.Answer(t.Context(), q); err != nil || a.Action != "accept" {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if got := d.unused(); len(got) != 1 || got[0] != "--yes sure was not taken: the disk is full" {
+		t.Errorf("%q", got)
 	}
 }

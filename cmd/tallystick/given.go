@@ -129,6 +129,7 @@ func yes(schema json.RawMessage) (json.RawMessage, error) {
 
 // A respondent answers with what the flags say, then with what a person does.
 type respondent struct {
+	keep   func(context.Context, client.Question, client.Answer) error // its error is [notTaken]
 	tell   func(q client.Question, answer client.Answer, by string)
 	person *terminal.Asker // nil: nobody
 	kinds  []client.Kind
@@ -152,9 +153,9 @@ func (a *app) answerer(g answering, ask bool, interrupt func(), gone func(client
 	if err != nil {
 		return nil, err
 	}
-	d := &respondent{tell: a.tell, replies: replies, kinds: []client.Kind{client.Form, client.URL}}
+	d := &respondent{keep: a.keep, tell: a.tell, replies: replies, kinds: []client.Kind{client.Form, client.URL}}
 	if ask && a.interactive() {
-		d.person = terminal.New(terminal.Options{Screen: a.screen, In: a.in, Where: a.where, Interrupt: interrupt, Gone: gone})
+		d.person = terminal.New(terminal.Options{Screen: a.screen, In: a.in, Where: a.where, Interrupt: interrupt, Keep: a.keep, Gone: gone})
 	}
 	if a.NoInput {
 		d.kinds = nil
@@ -173,32 +174,60 @@ func (a *app) answerer(g answering, ask bool, interrupt func(), gone func(client
 // Kinds implements [client.Answerer]: what somebody can answer, and no more.
 func (d *respondent) Kinds() []client.Kind { return d.kinds }
 
-// Answer implements [client.Answerer].
+// Answer implements [client.Answerer]. What could not be kept the client is given
+// all the same: it says why, or asks once more.
 func (d *respondent) Answer(ctx context.Context, q client.Question) (client.Answer, error) {
-	r, answer, err := d.find(ctx, q)
-	if err == nil && r != nil {
-		d.tell(q, answer, r.String())
+	answer, err := d.give(ctx, q)
+	var lost *notTaken
+	if errors.As(err, &lost) {
+		return answer, nil
 	}
 	return answer, err
 }
 
-// find is Answer, and tells nobody. It returns the flag that has answered.
-func (d *respondent) find(ctx context.Context, q client.Question) (*reply, client.Answer, error) {
+// give finds an answer, and has it on disk before it tells of it.
+func (d *respondent) give(ctx context.Context, q client.Question) (client.Answer, error) {
 	if r := d.take(q); r != nil && q.Problem == "" {
 		answer, err := r.answer(q)
-		if err == nil {
-			return r, answer, nil
+		if err != nil {
+			d.mu.Lock()
+			d.wrong = errors.Join(d.wrong, err)
+			d.mu.Unlock()
+			return client.Answer{}, client.ErrNoAnswer
 		}
-		d.mu.Lock()
-		d.wrong = errors.Join(d.wrong, err)
-		d.mu.Unlock()
-		return nil, client.Answer{}, client.ErrNoAnswer
+		if err := d.keep(ctx, q, answer); err != nil {
+			d.tooLate(r, err)
+			return answer, err
+		}
+		d.tell(q, answer, r.String())
+		return answer, nil
 	}
 	if d.person != nil {
-		answer, err := d.person.Answer(ctx, q)
-		return nil, answer, err
+		return d.person.Answer(ctx, q)
 	}
-	return nil, client.Answer{}, client.ErrNoAnswer
+	return client.Answer{}, client.ErrNoAnswer
+}
+
+// notTaken is why an answer is not on disk.
+type notTaken struct{ err error }
+
+func (n *notTaken) Error() string { return textOf(n.err) }
+func (n *notTaken) Unwrap() error { return n.err }
+
+// keep puts an answer on disk, whoever drives the call. Of several calls under way
+// at a server of 2025 none is known to have asked: such a question is on no disk.
+func (a *app) keep(ctx context.Context, q client.Question, answer client.Answer) error {
+	if q.Name == "" {
+		return nil
+	}
+	m, err := a.memory()
+	if err == nil {
+		err = m.Answer(context.WithoutCancel(ctx), q.Call, q.ID, answer)
+	}
+	if err != nil {
+		return &notTaken{err}
+	}
+	return nil
 }
 
 // tooLate notes that the answer of a flag was not taken.

@@ -233,7 +233,7 @@ func (f *follower) lookOn(m *client.Memory, st client.Status, each func(client.S
 		for _, q := range st.Open {
 			if !asked[q.ID] {
 				asked[q.ID] = true
-				answering.Go(func() { f.answerAway(ctx, m, q, unanswered) })
+				answering.Go(func() { f.answerAway(ctx, q, unanswered) })
 			}
 		}
 		if e, stuck := f.stuck(st, nobody); stuck {
@@ -276,20 +276,8 @@ func (f *follower) stuck(st client.Status, nobody map[string]bool) (end, bool) {
 
 // answerAway answers a question of a call that another process drives, or says
 // that nobody here does.
-func (f *follower) answerAway(ctx context.Context, m *client.Memory, q client.Question, unanswered chan<- string) {
-	by, answer, err := f.answers.find(ctx, q)
-	if err == nil {
-		err = m.Answer(ctx, q.Call, q.ID, answer)
-		switch {
-		case err == nil && by != nil:
-			f.answers.tell(q, answer, by.String())
-		case err != nil && by != nil:
-			f.answers.tooLate(by, err)
-		case err != nil && ctx.Err() == nil:
-			f.say("answering %s failed: %s", safetext.Short(q.Key, 80), textOf(err))
-		}
-	}
-	if err != nil {
+func (f *follower) answerAway(ctx context.Context, q client.Question, unanswered chan<- string) {
+	if _, err := f.answers.give(ctx, q); err != nil {
 		select {
 		case unanswered <- q.ID:
 		case <-ctx.Done():

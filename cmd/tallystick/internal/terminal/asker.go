@@ -36,6 +36,9 @@ type Options struct {
 	// for the Asker. May be nil.
 	Interrupt func()
 	Now       func() time.Time // nil: time.Now
+	// Keep, if not nil, takes an answer before the person is told that it was
+	// given. Its error is told instead, and returned with the answer.
+	Keep func(context.Context, client.Question, client.Answer) error
 	// Gone is what to say of a question that is taken from the screen; nil or an
 	// empty result: that somebody else has answered it, or its call has ended.
 	Gone func(client.Question) string
@@ -92,6 +95,12 @@ func (a *Asker) Answer(ctx context.Context, q client.Question) (client.Answer, e
 	io.WriteString(a.Screen, card)
 	asking := &asking{Asker: a, ctx: ctx, q: q, width: width, card: card}
 	answer, err := asking.ask()
+	if err == nil && a.Keep != nil {
+		if err := a.Keep(ctx, q, answer); err != nil {
+			a.Screen.Say("The answer was not taken: %s.", safetext.Short(err.Error(), 500))
+			return answer, err
+		}
+	}
 	return answer, asking.tell(answer, err)
 }
 

@@ -257,6 +257,26 @@ func TestAnAddressIsOpenedWhenThePersonSaysSo(t *testing.T) {
 	}
 }
 
+func TestAnAnswerIsSaidToBeAcceptedOnceItIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, full := range []error{nil, errors.New("the disk is\x1b full")} {
+			p := &person{t: t, pages: [][]string{{"down", "enter"}, keysOf.send}}
+			asker := p.asker()
+			asker.Keep = func(_ context.Context, q client.Question, a client.Answer) error {
+				if said := p.out.String(); q.Key != "approve" || string(a.Content) != `{"delete_all":true}` || strings.Contains(said, "Accepted.") {
+					t.Errorf("kept %s %s; it has said\n%s", q.Key, a.Content, said)
+				}
+				return full
+			}
+			_, err := asker.Answer(t.Context(), formOf(yesNo))
+			said := p.out.String()
+			if err != full || strings.Contains(said, "Accepted.") != (full == nil) || strings.Contains(said, `The answer was not taken: the disk is\x1b full.`) != (full != nil) {
+				t.Errorf("%v; it said\n%s", err, said)
+			}
+		}
+	})
+}
+
 func TestAQuestionThatIsGoneIsTakenAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		why := errors.New("answered elsewhere")
