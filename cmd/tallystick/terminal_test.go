@@ -64,7 +64,7 @@ func sendSignal(t *testing.T, file string, s os.Signal) {
 	}
 }
 
-// case S74: a form that is open when the command is told to end says so, and
+// A form that is open when the command is told to end says so, and
 // how to come back.
 func TestAFormSaysThatTheCommandWasToldToEnd(t *testing.T) {
 	noSignals(t)
