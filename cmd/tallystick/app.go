@@ -109,7 +109,7 @@ func do(cmd *cobra.Command, c common, r reaching, f func(*app) error) error {
 // fail tells of an error, and returns its exit code. f has what there is to say
 // beside it.
 func (a *app) fail(f failure, server string, err error) error {
-	e := endOf(nil, err)
+	e := endOf("", nil, err)
 	if err := a.failed(f, e, server); err != nil {
 		a.say("tallystick: %s", textOf(err))
 	}

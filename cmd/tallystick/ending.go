@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/tallystick/tallystick"
 	"github.com/tallystick/tallystick/client"
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/exit"
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/safetext"
@@ -22,6 +24,7 @@ type end struct {
 	text   string // safe; empty if there is a result and nothing to say of it
 	result *client.Result
 	err    error
+	word   string // what a tallystick server says of an error
 }
 
 // errorInfo is an error in --json.
@@ -39,12 +42,31 @@ var codes = map[string]exit.Code{
 	"held": exit.Held, "unknown": exit.Held, "pending": exit.NeedsInput, "cancelled": exit.Cancelled,
 }
 
-// endOf says how a call ended that had this result, or error.
-func endOf(r *client.Result, err error) end {
+// words are the same, where there is no result of a tool to have them: by the
+// codes of errors.
+var words = map[int64]string{
+	tallystick.CodeDeclined: "declined", tallystick.CodeDismissed: "dismissed", tallystick.CodeExpired: "expired",
+	tallystick.CodePending: "pending", tallystick.CodeHeld: "held", tallystick.CodeNotAllowed: "not_allowed",
+}
+
+// endOf says how a call of this method ended that had this result, or error. The
+// method is empty for what is no call.
+func endOf(method string, r *client.Result, err error) end {
 	e := end{result: r, err: err}
 	switch {
 	case err != nil:
 		e.code, e.text = codeOf(err), textOf(err)
+		var failed *client.Error
+		if !errors.As(err, &failed) || !errors.Is(err, client.ErrFailed) {
+			break
+		}
+		e.word = failed.Outcome
+		if e.word == "" && (method == "prompts/get" || method == "resources/read") {
+			e.word = words[failed.Code]
+		}
+		if code, ok := codes[e.word]; ok {
+			e.code = code
+		}
 	case r == nil:
 	default:
 		code, ok := codes[r.Outcome]
@@ -59,12 +81,6 @@ func endOf(r *client.Result, err error) end {
 }
 
 func codeOf(err error) exit.Code {
-	var failed *client.Error
-	if errors.As(err, &failed) && errors.Is(err, client.ErrFailed) {
-		if code, ok := codes[failed.Outcome]; ok {
-			return code
-		}
-	}
 	var problem *settings.Problem
 	if errors.As(err, &problem) {
 		return exit.Usage
@@ -179,7 +195,7 @@ func (e end) document() *errorInfo {
 	info := &errorInfo{Message: e.text}
 	var failed *client.Error
 	if errors.As(e.err, &failed) {
-		info.Code, info.Outcome = failed.Code, failed.Outcome
+		info.Code, info.Outcome = failed.Code, cmp.Or(e.word, failed.Outcome)
 		if v := jsontext.Value(failed.Data); v.IsValid() {
 			info.Data = v
 		}

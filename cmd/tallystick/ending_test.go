@@ -50,7 +50,7 @@ func TestEveryErrorOfACallHasItsCode(t *testing.T) {
 		{context.DeadlineExceeded, exit.Detached, ""},
 		{errors.New("anything else"), exit.Failed, ""},
 	} {
-		e := endOf(nil, tt.err)
+		e := endOf("", nil, tt.err)
 		next := strings.Join(e.next("desk"), "\n")
 		if e.code != tt.want || (next == "") != (tt.next == "") || !strings.Contains(next, tt.next) {
 			t.Errorf("%v: %s, next %q; want %s, %q", tt.err, e.code.Name(), next, tt.want.Name(), tt.next)
@@ -76,9 +76,28 @@ func TestEveryResultHasItsCode(t *testing.T) {
 		{client.Result{IsError: true, Outcome: "already_done"}, exit.ToolError},
 		{client.Result{Outcome: "of tomorrow"}, exit.Completed},
 	} {
-		if e := endOf(&tt.result, nil); e.code != tt.want {
+		if e := endOf("tools/call", &tt.result, nil); e.code != tt.want {
 			t.Errorf("%+v: %s, want %s", tt.result, e.code.Name(), tt.want.Name())
 		}
+	}
+}
+
+// What a server of others means by such a code in an error of a tool is its own.
+func TestErrorsOfPromptsAndResourcesSayHowTheyEnded(t *testing.T) {
+	for code, want := range map[int64]exit.Code{
+		1001: exit.Declined, 1002: exit.Dismissed, 1003: exit.Expired, 1004: exit.NeedsInput, 1005: exit.Held, 1006: exit.Failed, 1007: exit.Failed, -32603: exit.Failed,
+	} {
+		err := &client.Error{ID: "abc", Kind: client.ErrFailed, Code: code}
+		for method, want := range map[string]exit.Code{"prompts/get": want, "resources/read": want, "tools/call": exit.Failed} {
+			e := endOf(method, nil, err)
+			if said := e.document().Outcome; e.code != want || (said != "") != (method != "tools/call" && code >= 1001 && code <= 1006) {
+				t.Errorf("%s, %d: %s, %q; want %s", method, code, e.code.Name(), said, want.Name())
+			}
+		}
+	}
+	err := &client.Error{ID: "abc", Kind: client.ErrFailed, Code: 1001, Outcome: "held"}
+	if e := endOf("prompts/get", nil, err); e.code != exit.Held {
+		t.Errorf("%s: what it says is not what counts", e.code.Name())
 	}
 }
 

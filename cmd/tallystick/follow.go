@@ -181,7 +181,7 @@ func (f *follower) letGo(h *client.Handle, why string) end {
 // ended is the end of a call that nobody drives any more.
 func (f *follower) ended(h *client.Handle) end {
 	r, err := h.Wait(f.ctx)
-	e := endOf(r, err)
+	e := endOf(h.Status().Method, r, err)
 	if wrong := f.answers.mistake(); wrong != nil && e.code == exit.NeedsInput {
 		e.code, e.text = exit.Usage, textOf(wrong)
 	}

@@ -18,7 +18,8 @@ import (
 	"github.com/tallystick/tallystick/embedded"
 )
 
-// jobs is a server whose one tool is a task that takes as long as a test wants.
+// jobs is a server whose one tool is a task that takes as long as a test wants,
+// and whose prompts and resources end badly.
 type jobs struct {
 	url  string
 	stop func() error
@@ -40,6 +41,14 @@ func serveJobs(folder string) (*jobs, error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	for name, end := range ends {
+		tallystick.AddPrompt(s.Server, &mcp.Prompt{Name: name}, func(context.Context, *tallystick.Call, map[string]string) (*mcp.GetPromptResult, error) {
+			return nil, end
+		})
+		tallystick.AddResource(s.Server, &mcp.Resource{Name: name, URI: "test://" + name}, func(context.Context, *tallystick.Call, string) (*mcp.ReadResourceResult, error) {
+			return nil, end
+		})
 	}
 	tallystick.AddTool(s.Server, &mcp.Tool{Name: "job"}, &tallystick.ToolOptions{Task: tallystick.TaskRequired}, job)
 	ctx, stop := context.WithCancel(context.Background())
@@ -63,6 +72,11 @@ func serveJobs(folder string) (*jobs, error) {
 		web.Close()
 		return errors.Join(err, s.Close())
 	}}, nil
+}
+
+// ends are prompts and resources that end without a result.
+var ends = map[string]error{
+	"declined": tallystick.ErrDeclined, "dismissed": tallystick.ErrDismissed, "expired": tallystick.ErrExpired, "held": tallystick.ErrHeld,
 }
 
 func job(ctx context.Context, call *tallystick.Call, in jobArgs) (*mcp.CallToolResult, any, error) {

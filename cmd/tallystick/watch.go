@@ -226,7 +226,8 @@ func (f *follower) lookOn(m *client.Memory, st client.Status, each func(client.S
 		}
 		switch {
 		case st.State.Final():
-			return endOf(m.Result(ctx, st.ID)), true, nil
+			r, err := m.Result(ctx, st.ID)
+			return endOf(st.Method, r, err), true, nil
 		case st.Driver == "":
 			return end{}, false, nil
 		}
@@ -265,13 +266,13 @@ func (f *follower) lookOn(m *client.Memory, st client.Status, each func(client.S
 // cannot: its flags make no sense, or nobody here can answer what is asked.
 func (f *follower) stuck(st client.Status, nobody map[string]bool) (end, bool) {
 	if wrong := f.answers.mistake(); wrong != nil {
-		return endOf(nil, wrong), true
+		return endOf("", nil, wrong), true
 	}
 	open := func(q client.Question) bool { return !nobody[q.ID] }
 	if !f.answer || f.answers.person != nil || len(st.Open) == 0 || slices.ContainsFunc(st.Open, open) {
 		return end{}, false
 	}
-	return endOf(nil, &client.Error{ID: st.ID, Kind: client.ErrNeedsInput, Questions: st.Open, Reason: "it is asked, and nobody here can answer it; another process is at the call"}), true
+	return endOf("", nil, &client.Error{ID: st.ID, Kind: client.ErrNeedsInput, Questions: st.Open, Reason: "it is asked, and nobody here can answer it; another process is at the call"}), true
 }
 
 // answerAway answers a question of a call that another process drives, or says
@@ -288,7 +289,7 @@ func (f *follower) answerAway(ctx context.Context, q client.Question, unanswered
 // leave is the end of looking on.
 func (f *follower) leave(id, why string) end {
 	f.why.Store(&why)
-	e := endOf(nil, &client.Error{ID: id, Kind: client.ErrDetached})
+	e := endOf("", nil, &client.Error{ID: id, Kind: client.ErrDetached})
 	e.text = why + ": the call goes on (" + id + ")"
 	return e
 }
@@ -354,11 +355,11 @@ func (f *follower) inTurn(m *client.Memory, id string, again bool) (client.Statu
 		if err == nil {
 			err = &client.Error{ID: id, Kind: client.ErrDetached, Reason: "not begun, as the command was told to end"}
 		}
-		return st, endOf(nil, err)
+		return st, endOf("", nil, err)
 	}
 	st, e, err := f.drive(id, nil, again)
 	if err != nil {
-		e = endOf(nil, err)
+		e = endOf("", nil, err)
 	}
 	return st, e
 }
