@@ -82,7 +82,7 @@ func (d *drive) outcome() (*Result, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.k.e.ended() {
-		d.c.opts.Memory.saw(d.id, d.c.opts.Limits.Keep)
+		d.c.opts.Memory.saw(d.k, d.c.opts.Limits.Keep)
 	}
 	return d.result, d.err
 }

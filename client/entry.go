@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
 )
 
 const (
@@ -63,7 +65,6 @@ type entry struct {
 	CancelAsked bool
 
 	Outcome *outcome
-	Forget  time.Time // when this may be forgotten; set once a caller has had the outcome
 }
 
 // A question is one that the server has asked.
@@ -71,7 +72,8 @@ type question struct {
 	Number  int // within the call, of all that were ever asked
 	Key     string
 	Kind    Kind
-	Request json.RawMessage `json:",omitempty"` // nil: it is over, and kept for its key
+	Request json.RawMessage      `json:",omitempty"` // nil: it is over, and kept for its key
+	form    *jsonschema.Resolved // not on disk: of a form that this process has read
 
 	Shown    bool            // handed to an Answerer, or about to be
 	Response json.RawMessage `json:",omitempty"` // nil: open; what is null on disk would not be nil again
@@ -298,7 +300,7 @@ func (e *entry) expires() time.Time {
 func (e *entry) status() Status {
 	s := Status{
 		ID: e.ID, Server: e.Server, Method: e.Method, Name: e.Name, Arguments: e.Arguments,
-		State: Working, Rounds: e.Round, Created: e.Created, Updated: e.Updated, Expires: e.expires(), Seen: !e.Forget.IsZero(),
+		State: Working, Rounds: e.Round, Created: e.Created, Updated: e.Updated, Expires: e.expires(),
 	}
 	if e.Task != nil {
 		s.Task, s.Message = e.Task.ID, e.Task.Message

@@ -91,7 +91,7 @@ func (h *Handle) Again(ctx context.Context) (*Handle, error) {
 		if e.Outcome == nil || e.Outcome.State != Unknown {
 			return &Error{ID: e.ID, Kind: ErrInvalidResponse, Reason: "its outcome is not unknown"}
 		}
-		e.Stage, e.Maybe, e.Outcome, e.CancelAsked, e.Forget = stageReady, true, nil, false, time.Time{}
+		e.Stage, e.Maybe, e.Outcome, e.CancelAsked = stageReady, true, nil, false
 		e.Deadline = time.Now().Add(c.opts.Limits.Deadline)
 		return nil
 	})

@@ -149,7 +149,7 @@ func (s *live) answer(ctx context.Context, m *jsonrpc.Request, calls []*drive, a
 	if err != nil {
 		return nil, err
 	}
-	kind, err := kindOf(raw)
+	q, err := readRequest(fmt.Sprintf("live-%v", m.ID.Raw()), raw)
 	if err != nil {
 		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: err.Error()}
 	}
@@ -161,7 +161,7 @@ func (s *live) answer(ctx context.Context, m *jsonrpc.Request, calls []*drive, a
 	for _, d := range calls {
 		defer d.people()()
 	}
-	q := question{Key: fmt.Sprintf("live-%v", m.ID.Raw()), Kind: kind, Request: raw, Live: true, Shown: true}
+	q.Live, q.Shown = true, true
 	if !alone {
 		return calls[0].answerLive(ctx, q)
 	}

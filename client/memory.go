@@ -56,14 +56,21 @@ type Memory struct {
 	stop context.CancelFunc
 	done chan struct{}
 
-	mu     sync.Mutex           // guards what follows
-	held   map[string]*holding  // by call
-	seen   map[string]time.Time // calls whose outcome a caller has had: when to forget them
+	mu     sync.Mutex          // guards what follows
+	held   map[string]*holding // by call
+	seen   map[string]seen     // calls whose outcome a caller has had, which is not on disk yet
 	closed bool
 }
 
 // errUnchanged, from a function that changes an entry: there is nothing to.
 var errUnchanged = errors.New("nothing to change")
+
+// seen is when a call may be forgotten whose outcome a caller has had, if it is
+// still of that version.
+type seen struct {
+	version int64
+	forget  time.Time
+}
 
 // kept is an entry as it is on disk.
 type kept struct {
@@ -71,6 +78,7 @@ type kept struct {
 	version int64
 	driver  string
 	until   time.Time
+	seen    bool
 	h       *holding // by which this memory drives it; nil if it does not
 }
 
@@ -134,9 +142,8 @@ func (m *Memory) Status(ctx context.Context, id string) (Status, error) {
 func (m *Memory) statusOf(k kept) Status {
 	s := k.e.status()
 	m.mu.Lock()
-	_, seen := m.seen[s.ID]
+	s.Seen = k.seen || m.seen[s.ID].version == k.version
 	m.mu.Unlock()
-	s.Seen = s.Seen || seen
 	if m.alive(k.driver, k.until) {
 		if s.Driver = "here"; k.driver != m.me {
 			host, process, _ := strings.Cut(k.driver, "/")
@@ -154,7 +161,7 @@ func (m *Memory) Result(ctx context.Context, id string) (*Result, error) {
 	if err != nil || !k.e.ended() {
 		return nil, err
 	}
-	m.saw(id, 24*time.Hour)
+	m.saw(k, 24*time.Hour)
 	return k.e.result()
 }
 
@@ -209,6 +216,7 @@ func (m *Memory) Close() error {
 type row struct {
 	version, until int64
 	driver         string
+	seen           bool
 	sealed         []byte
 }
 
@@ -228,7 +236,7 @@ func (m *Memory) open(id string, r row) (kept, error) {
 		(e.Stage == stageWatching) != (e.Task != nil && !e.ended()) {
 		return kept{}, fmt.Errorf("client: call %s cannot be read: its entry is not one of this release", id)
 	}
-	return kept{e: e, version: r.version, driver: r.driver, until: time.UnixMilli(r.until)}, nil
+	return kept{e: e, version: r.version, driver: r.driver, until: time.UnixMilli(r.until), seen: r.seen}, nil
 }
 
 func (m *Memory) seal(e *entry, version int64) ([]byte, error) {
@@ -249,7 +257,7 @@ func (m *Memory) load(ctx context.Context, id string) (kept, error) {
 
 // read reads the row of a call. Errors: ErrNotFound.
 func (m *Memory) read(ctx context.Context, id string) (r row, err error) {
-	err = m.statements["load"].QueryRowContext(ctx, id).Scan(&r.version, &r.driver, &r.until, &r.sealed)
+	err = m.statements["load"].QueryRowContext(ctx, id).Scan(&r.version, &r.driver, &r.until, &r.seen, &r.sealed)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return row{}, &Error{ID: id, Kind: ErrNotFound}
@@ -295,7 +303,7 @@ func (m *Memory) update(ctx context.Context, k kept, f func(*entry) error) (kept
 			return k, err
 		}
 		if done {
-			if k.e, k.version = next, k.version+1; next.ended() {
+			if k.e, k.version, k.seen = next, k.version+1, false; next.ended() {
 				k.driver, k.until = "", time.Time{}
 			}
 			m.mu.Lock()
@@ -364,18 +372,14 @@ func (m *Memory) write(ctx context.Context, e *entry, version int64, driving boo
 	if err != nil {
 		return false, err
 	}
-	var forget any
-	if !e.Forget.IsZero() {
-		forget = e.Forget.UnixMilli()
-	}
 	var res sql.Result
 	switch {
 	case !driving:
-		res, err = m.exec(ctx, "change", sealed, forget, e.ID, version)
+		res, err = m.exec(ctx, "change", sealed, e.ID, version)
 	case e.ended():
-		res, err = m.exec(ctx, "end", sealed, forget, e.ID, version, m.me)
+		res, err = m.exec(ctx, "end", sealed, e.ID, version, m.me)
 	default:
-		res, err = m.exec(ctx, "update", sealed, forget, e.ID, version, m.me)
+		res, err = m.exec(ctx, "update", sealed, e.ID, version, m.me)
 	}
 	if err != nil {
 		return false, m.failed("keeping a call", err)
@@ -386,11 +390,11 @@ func (m *Memory) write(ctx context.Context, e *entry, version int64, driving boo
 
 // saw notes that a caller has had the outcome. It is on disk a little later:
 // a crash before that only means that the outcome is given once more.
-func (m *Memory) saw(id string, keep time.Duration) {
+func (m *Memory) saw(k kept, keep time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.closed {
-		m.seen[id] = time.Now().Add(keep)
+	if !m.closed && !k.seen {
+		m.seen[k.e.ID] = seen{k.version, time.Now().Add(keep)}
 	}
 }
 

@@ -39,7 +39,7 @@ func OpenMemory(ctx context.Context, opts MemoryOptions) (*Memory, error) {
 	}
 	m := &Memory{
 		aead: opts.Keys, log: opts.Log, writes: opts.writes, me: fmt.Sprintf("%s/%d/%s", hostname(), os.Getpid(), rand.Text()),
-		held: map[string]*holding{}, seen: map[string]time.Time{}, done: make(chan struct{}),
+		held: map[string]*holding{}, seen: map[string]seen{}, done: make(chan struct{}),
 	}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
@@ -335,26 +335,32 @@ func (m *Memory) look(ctx context.Context, before int64) int64 {
 	return version
 }
 
-// markSeen puts on disk which outcomes callers have had.
+// markSeen puts on disk which outcomes callers have had, all at once.
 func (m *Memory) markSeen(ctx context.Context) {
 	m.mu.Lock()
-	seen := m.seen
-	m.seen = map[string]time.Time{}
+	now := m.seen
+	m.seen = map[string]seen{}
 	m.mu.Unlock()
-	for id, forget := range seen {
-		err := m.change(ctx, id, func(e *entry) error {
-			if !e.ended() || !e.Forget.IsZero() {
-				return errUnchanged
-			}
-			e.Forget = forget
-			return nil
-		})
-		if err == nil || errors.Is(err, ErrNotFound) {
-			continue
+	if len(now) == 0 {
+		return
+	}
+	var rows [][]any
+	for id, s := range now {
+		rows = append(rows, []any{id, s.version, s.forget.UnixMilli()})
+	}
+	all, err := json.Marshal(rows)
+	if err == nil {
+		_, err = m.exec(ctx, "seen", string(all))
+	}
+	if err == nil {
+		return
+	}
+	m.log.Warn("that outcomes were had could not be kept yet", "calls", len(now), "err", err)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, s := range now {
+		if _, newer := m.seen[id]; !newer {
+			m.seen[id] = s
 		}
-		m.log.Warn("that an outcome was had could not be kept yet", "call", id, "err", err)
-		m.mu.Lock()
-		m.seen[id] = forget
-		m.mu.Unlock()
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tallystick/tallystick/client"
@@ -564,6 +565,41 @@ func TestACallIsForgottenOnceItsOutcomeWasHadAndItsTimeIsOver(t *testing.T) {
 	if err := m.Forget(t.Context(), waiting); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("forgotten twice: %v", err)
 	}
+}
+
+// A call whose outcome was had, and that is sent again, is not to be forgotten
+// for what was had before.
+func TestACallThatIsSentAgainIsNotForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fakeServer(t, map[string]saying{"tools/call": inTurn(hangUp(""), silence)})
+		m := openMemory(t, memoryPath(t))
+		c := f.client(client.Options{Memory: m, Limits: client.Limits{Keep: time.Hour}})
+		_, err := c.Call(t.Context(), "pay", nil)
+		e := wants(t, err, client.ErrUnknown)
+		time.Sleep(2 * time.Second) // by now it is on disk that it was had
+		if s, err := m.Status(t.Context(), e.ID); err != nil || !s.Seen {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		h, err := c.Attach(t.Context(), e.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Wait(t.Context()); !errors.Is(err, client.ErrUnknown) { // had once more
+			t.Fatal(err)
+		}
+		if h, err = h.Again(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if h.Status().Seen {
+			t.Error("it goes on, and counts as seen")
+		}
+		h.Detach()
+		time.Sleep(2 * time.Hour)
+		if s, err := m.Status(t.Context(), e.ID); err != nil || s.Seen {
+			t.Errorf("after its time: %+v, %v", s, err)
+		}
+	})
 }
 
 func TestACallThatWasLostCanBeTakenBack(t *testing.T) {

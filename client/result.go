@@ -162,40 +162,45 @@ func readRequests(raw json.RawMessage, limit int) ([]question, error) {
 		if len(key) > mostKey {
 			return nil, invalid("the key of a question has %d bytes, more than %d", len(key), mostKey)
 		}
-		kind, err := kindOf(r)
+		q, err := readRequest(key, r)
 		if err != nil {
 			return nil, fmt.Errorf("%w (question %q)", err, cut(key))
 		}
-		all = append(all, question{Key: key, Kind: kind, Request: r})
+		all = append(all, q)
 	}
 	slices.SortFunc(all, func(a, b question) int { return strings.Compare(a.Key, b.Key) })
 	return all, nil
 }
 
-// kindOf says what a request asks, and checks that it can be shown.
-func kindOf(raw json.RawMessage) (Kind, error) {
+// readRequest makes a question of a request, and checks that it can be shown.
+func readRequest(key string, raw json.RawMessage) (q question, err error) {
+	q = question{Key: key, Request: raw}
 	var r struct {
 		Method string          `json:"method"`
 		Params json.RawMessage `json:"params"`
 	}
 	if !isObject(raw) || unmarshal(raw, &r) != nil {
-		return "", invalid("a question is no request")
+		return q, invalid("a question is no request")
 	}
 	switch r.Method {
 	case "elicitation/create":
-		return elicitation(r.Params)
+		err = q.elicitation(r.Params)
+		return q, err
 	case "sampling/createMessage":
 		if !isObject(r.Params) {
-			return "", invalid("sampling/createMessage without params")
+			return q, invalid("sampling/createMessage without params")
 		}
-		return Sampling, nil
+		q.Kind = Sampling
+		return q, nil
 	case "roots/list":
-		return Roots, nil
+		q.Kind = Roots
+		return q, nil
 	}
-	return "", invalid("a question by the method %q", cut(r.Method))
+	return q, invalid("a question by the method %q", cut(r.Method))
 }
 
-func elicitation(params json.RawMessage) (Kind, error) {
+// elicitation reads the params of elicitation/create.
+func (q *question) elicitation(params json.RawMessage) (err error) {
 	var p struct {
 		Mode    *string         `json:"mode"`
 		Message *string         `json:"message"`
@@ -203,21 +208,21 @@ func elicitation(params json.RawMessage) (Kind, error) {
 		URL     *string         `json:"url"`
 	}
 	if !isObject(params) || unmarshal(params, &p) != nil || p.Message == nil {
-		return "", invalid("elicitation/create without a message")
+		return invalid("elicitation/create without a message")
 	}
 	switch {
 	case p.Mode == nil || *p.Mode == "form":
-		if _, err := schemaOf(p.Schema); err != nil {
-			return "", err
-		}
-		return Form, nil
+		q.Kind = Form
+		q.form, err = schemaOf(p.Schema)
+		return err
 	case *p.Mode == "url":
 		if p.URL == nil || *p.URL == "" {
-			return "", invalid("elicitation/create by URL without one")
+			return invalid("elicitation/create by URL without one")
 		}
-		return URL, nil
+		q.Kind = URL
+		return nil
 	}
-	return "", invalid("elicitation/create in the mode %q", cut(*p.Mode))
+	return invalid("elicitation/create in the mode %q", cut(*p.Mode))
 }
 
 func schemaOf(raw json.RawMessage) (*jsonschema.Resolved, error) {
@@ -244,11 +249,14 @@ func fits(q *question, response json.RawMessage) error {
 	if err := unmarshal(response, &a); err != nil || a.Action != "accept" {
 		return err
 	}
-	shown := Question{Kind: q.Kind, Request: q.Request}
-	shown.describe()
-	s, err := schemaOf(shown.Schema)
-	if err != nil {
-		return err
+	s := q.form
+	if s == nil {
+		shown := Question{Kind: q.Kind, Request: q.Request}
+		shown.describe()
+		var err error
+		if s, err = schemaOf(shown.Schema); err != nil {
+			return err
+		}
 	}
 	if err := s.Validate(a.Content); err != nil {
 		return fmt.Errorf("the content does not fit the form: %w", err)

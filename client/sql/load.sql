@@ -1,1 +1,1 @@
-SELECT version, driver, until, sealed FROM calls WHERE id = ?;
+SELECT version, driver, until, forget_at IS NOT NULL, sealed FROM calls WHERE id = ?;

@@ -1,3 +1,3 @@
 -- The driver's change: nothing if the entry is another version, or the call
--- somebody else's by now.
-UPDATE calls SET version = version + 1, sealed = ?, forget_at = ? WHERE id = ? AND version = ? AND driver = ?;
+-- somebody else's by now. What is driven has not ended, or no longer has.
+UPDATE calls SET version = version + 1, sealed = ?, forget_at = NULL WHERE id = ? AND version = ? AND driver = ?;
