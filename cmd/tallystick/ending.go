@@ -161,10 +161,19 @@ func answers(id string, questions []client.Question) []string {
 		if _, err := yes(q.Schema); err == nil {
 			next = append(next, "tallystick answer "+id+" --yes "+key+"  (or --decline "+key+")")
 		} else {
-			next = append(next, "tallystick answer "+id+" --answer "+key+"='{…}'  (or --decline "+key+")")
+			next = append(next, "tallystick answer "+id+" --answer "+toAnswer(q.Key)+"  (or --decline "+key+")")
 		}
 	}
 	return next
+}
+
+// toAnswer is an argument of --answer whose content is to be written. A word may
+// not begin with a bare "=" in zsh.
+func toAnswer(key string) string {
+	if key == "" {
+		return "'={…}'"
+	}
+	return quoted(key) + "='{…}'"
 }
 
 // quoted is an argument as bash and zsh take it, so that they give exactly that

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -115,6 +116,9 @@ func TestWhatIsShownCanBeTypedAgain(t *testing.T) {
 
 // What is suggested gives a shell, and then the flags, the very key.
 func TestASuggestionNamesTheVeryKey(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("NOT TESTED: that a shell takes what is suggested as it is meant, which is for those of other systems: run this on another system")
+	}
 	if _, err := exec.LookPath("bash"); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("bash is missing")
@@ -145,7 +149,7 @@ func TestASuggestionNamesTheVeryKey(t *testing.T) {
 			}
 			command, other, _ := strings.Cut(line, "  (or ")
 			command = strings.TrimPrefix(command, "tallystick answer id ") + " " + strings.TrimSuffix(other, ")")
-			script += `printf '%s\0' ` + strings.Replace(command, "='{…}'", `='{"b=":"={}"}'`, 1) + "\n"
+			script += `printf '%s\0' ` + strings.Replace(command, "{…}", `{"b=":"={}"}`, 1) + "\n"
 		}
 	}
 	bash := exec.CommandContext(t.Context(), "bash", "--norc", "--noprofile")
@@ -167,6 +171,9 @@ func TestASuggestionNamesTheVeryKey(t *testing.T) {
 				t.Fatalf("%q became %q, %v", key, w, err)
 			}
 		}
+	}
+	if got := toAnswer(""); got != "'={…}'" {
+		t.Errorf("%s: zsh takes a bare = for the path of a command", got)
 	}
 	if next := answers("id", []client.Question{{Key: "a\x00b", Kind: client.Form}}); len(next) != 1 || !strings.Contains(next[0], "on a terminal") {
 		t.Errorf("of a key that is in no argument: %q", next)

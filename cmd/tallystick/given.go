@@ -101,7 +101,7 @@ func (r *reply) answer(q client.Question) (client.Answer, error) {
 	if r.flag == "--yes" {
 		var err error
 		if content, err = yes(q.Schema); err != nil {
-			return client.Answer{}, usage("--yes %s: %v: use --answer %s='{…}'", quoted(r.key), err, quoted(r.key))
+			return client.Answer{}, usage("--yes %s: %v: use --answer %s", quoted(r.key), err, toAnswer(r.key))
 		}
 	}
 	f, err := form.Parse(q.Schema)
