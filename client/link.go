@@ -45,14 +45,27 @@ type making struct {
 // get returns the connection; whoever comes while one is being made waits for
 // that one.
 func (s *links) get(ctx context.Context) (*link, error) {
+	l, m, err := s.begin()
+	if l != nil || err != nil {
+		return l, err
+	}
+	select {
+	case <-m.done:
+		return m.link, m.err
+	case <-ctx.Done():
+		return nil, &linkError{kind: notSent, err: ctx.Err()}
+	}
+}
+
+// begin returns the connection, or one that is being made.
+func (s *links) begin() (*link, *making, error) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.closed {
-		s.mu.Unlock()
-		return nil, &Error{Kind: ErrClosed}
+		return nil, nil, &Error{Kind: ErrClosed}
 	}
 	if l := s.current; l != nil && l.alive() {
-		s.mu.Unlock()
-		return l, nil
+		return l, nil, nil
 	}
 	m := s.making
 	if m == nil {
@@ -62,13 +75,7 @@ func (s *links) get(ctx context.Context) (*link, error) {
 		s.current = nil
 		s.c.wg.Go(func() { s.make(m, old) })
 	}
-	s.mu.Unlock()
-	select {
-	case <-m.done:
-		return m.link, m.err
-	case <-ctx.Done():
-		return nil, &linkError{kind: notSent, err: ctx.Err()}
-	}
+	return nil, m, nil
 }
 
 // ready returns the connection if there is one; it makes none.

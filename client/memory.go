@@ -171,7 +171,7 @@ func (m *Memory) Cancel(ctx context.Context, id string) error {
 	return m.change(ctx, id, (*entry).askCancel)
 }
 
-// Answer is [Handle.Answer] for a call that this process does not drive.
+// Answer is [Handle.Answer] for a call by its id, whoever drives it.
 func (m *Memory) Answer(ctx context.Context, id, question string, a Answer) error {
 	return m.change(ctx, id, func(e *entry) error { return e.answer(question, a, "caller") })
 }

@@ -55,7 +55,7 @@ func sent(err error) bool {
 
 // attempt commits that the request may have left, and sends it.
 func (d *drive) attempt() (*link, json.RawMessage, error) {
-	l, err := d.c.links.get(d.ctx)
+	l, err := d.connected()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -93,6 +93,31 @@ func (d *drive) attempt() (*link, json.RawMessage, error) {
 		raw, err = d.exchange(l, l.exchangeOf(e), d.outgoing(e))
 	}
 	return l, raw, err
+}
+
+// connected returns the connection, for which a call that is to be cancelled does
+// not wait: nothing leaves any more.
+func (d *drive) connected() (*link, error) {
+	l, m, err := d.c.links.begin()
+	if l != nil || err != nil {
+		return l, err
+	}
+	for {
+		if d.entry().CancelAsked {
+			return nil, errCancelAsked
+		}
+		select {
+		case <-m.done:
+			return m.link, m.err
+		case <-d.ctx.Done():
+			return nil, &linkError{kind: notSent, err: d.ctx.Err()}
+		case <-d.changed:
+		case <-d.poke:
+			if err := d.refresh(); err != nil {
+				return nil, err
+			}
+		}
+	}
 }
 
 // left notes that the request leaves now, if it has not: on disk it has.
@@ -231,6 +256,8 @@ func (d *drive) fell(err error, maybe bool, attempt int, began time.Time) (time.
 		return 0, d.unknown(err)
 	case d.ctx.Err() != nil: // detached
 		return 0, d.ctx.Err()
+	case !maybe && d.entry().CancelAsked: // step ends it
+		return 0, nil
 	case broke.kind == unauthorized:
 		return 0, &Error{Kind: ErrUnauthorized, Reason: "give other credentials, and attach to the call", Err: broke}
 	case maybe && !d.resendable(d.entry()):
