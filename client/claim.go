@@ -117,17 +117,22 @@ func (m *Memory) alive(driver string, until time.Time) bool {
 		return true
 	}
 	parts := strings.Split(driver, "/")
-	if len(parts) != 3 || parts[0] != hostname() {
+	if len(parts) != 3 || parts[0] != machine() {
 		return true
 	}
 	process, err := strconv.Atoi(parts[1])
 	return err != nil || process == os.Getpid() || processExists(process)
 }
 
-func hostname() string {
+// machine names where a number means one process: this host, and of its PID
+// namespaces the one that this process is in, as containers have their own.
+func machine() string {
 	name, err := os.Hostname()
-	if err != nil || strings.Contains(name, "/") {
-		return "localhost"
+	if err != nil || strings.ContainsAny(name, "/~") {
+		name = "localhost"
+	}
+	if space, err := os.Readlink("/proc/self/ns/pid"); err == nil { // of Linux
+		name += "~" + space
 	}
 	return name
 }

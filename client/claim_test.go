@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/tink-crypto/tink-go/v2/tink"
@@ -236,5 +239,38 @@ func TestANewFileIsOpenedByManyAtOnce(t *testing.T) {
 			})
 		}
 		all.Wait()
+	}
+}
+
+// A process of this host that is not there has let go of its calls; one of
+// another container may be there under that number.
+func TestALeaseOfAnotherContainerIsNotJudgedByItsProcessNumber(t *testing.T) {
+	own, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		t.Skip("there are no PID namespaces here")
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	d, path := newDesk(t), memoryPath(t)
+	id := waitingCall(t, d, path, "1")
+	m := openMemory(t, path)
+	c := newClient(t, client.Options{Memory: m, Transport: web(d.url, "ann"), Answerer: yes()})
+	until := time.Now().Add(time.Hour).UnixMilli()
+	raw(t, path, "UPDATE calls SET driver = ?, until = ? WHERE id = ?", fmt.Sprintf("%s~pid:[1]/%d/x", host, gone.Process.Pid), until, id)
+	_, err = c.Attach(t.Context(), id)
+	wants(t, err, client.ErrBusy, fmt.Sprintf("process %d on %s", gone.Process.Pid, host))
+	raw(t, path, "UPDATE calls SET driver = ?, until = ? WHERE id = ?", fmt.Sprintf("%s~%s/%d/x", host, own, gone.Process.Pid), until, id)
+	h, err := c.Attach(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Wait(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

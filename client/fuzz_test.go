@@ -164,3 +164,49 @@ func (p *pieces) Read(b []byte) (int, error) {
 	p.raw = p.raw[n:]
 	return n, nil
 }
+
+// FuzzSieve: of a response's events only those come through that are messages,
+// within the limit, the same in whatever pieces they come.
+func FuzzSieve(f *testing.F) {
+	for _, seed := range []string{
+		"event: message\ndata: {\"jsonrpc\":\"2.0\",\"id\":\"ts-1\",\"result\":{}}\n\n", "data: {\"jsonrpc\":\"2.0\",\ndata: \"method\":\"x\"}\r\n\r\n",
+		": comment\n\n", "event: other\ndata: no message\n\n", "data: no message\n\n", "data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}", "data\n\n", "data:\n\n",
+		"data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":" + strings.Repeat("[", 600), "id: 1\nretry: 1\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"m\"}\n\ndata: x\n\n",
+	} {
+		f.Add([]byte(seed), 256)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte, limit int) {
+		if limit < 1 || limit > 4<<10 {
+			return
+		}
+		read := func(piece int) (string, bool, error) {
+			broke := false
+			s := newSieve(io.NopCloser(&pieces{raw, piece}), limit, func(error) { broke = true })
+			all, err := io.ReadAll(s)
+			return string(all), broke, err
+		}
+		whole, broke, err := read(len(raw) + 1)
+		parts, broke1, err1 := read(1)
+		if whole != parts || broke != broke1 || (err == nil) != (err1 == nil) {
+			t.Fatalf("%q (%v, %v) at once, %q (%v, %v) byte by byte", whole, broke, err, parts, broke1, err1)
+		}
+		for event := range strings.SplitSeq(whole, "\n\n") {
+			if len(event) > limit {
+				t.Fatalf("an event of %d bytes, over the limit %d", len(event), limit)
+			}
+			name, data := "", ""
+			for line := range strings.SplitSeq(event, "\n") {
+				field, value, _ := strings.Cut(line, ":")
+				switch field {
+				case "event":
+					name = strings.TrimSpace(value)
+				case "data":
+					data += strings.TrimSpace(value) + "\n"
+				}
+			}
+			if (name == "" || name == "message") && strings.TrimSpace(data) != "" && !isRPC([]byte(data)) {
+				t.Fatalf("%q comes through", event)
+			}
+		}
+	})
+}

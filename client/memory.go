@@ -47,7 +47,7 @@ type Memory struct {
 	db   *sql.DB
 	aead tink.AEAD
 	log  *slog.Logger
-	me   string // this memory as a driver: host/process/random
+	me   string // this memory as a driver: machine/process/random
 
 	statements map[string]*sql.Stmt
 	queue      queue                             // of writes
@@ -147,6 +147,7 @@ func (m *Memory) statusOf(k kept) Status {
 	if m.alive(k.driver, k.until) {
 		if s.Driver = "here"; k.driver != m.me {
 			host, process, _ := strings.Cut(k.driver, "/")
+			host, _, _ = strings.Cut(host, "~")
 			process, _, _ = strings.Cut(process, "/")
 			s.Driver = "process " + process + " on " + host
 		}

@@ -38,7 +38,7 @@ func OpenMemory(ctx context.Context, opts MemoryOptions) (*Memory, error) {
 		return nil, errors.New("client: MemoryOptions.Path is missing")
 	}
 	m := &Memory{
-		aead: opts.Keys, log: opts.Log, writes: opts.writes, me: fmt.Sprintf("%s/%d/%s", hostname(), os.Getpid(), rand.Text()),
+		aead: opts.Keys, log: opts.Log, writes: opts.writes, me: fmt.Sprintf("%s/%d/%s", machine(), os.Getpid(), rand.Text()),
 		held: map[string]*holding{}, seen: map[string]seen{}, done: make(chan struct{}),
 	}
 	if m.log == nil {
