@@ -109,12 +109,20 @@ func driven(b *bench) (rows []row, err error) {
 			return check(session.CallTool(ctx, &mcp.CallToolParams{Name: "approve", Arguments: approveArgs{nextOrder()}}))
 		})
 	}
+	keyed := func(length time.Duration) (int, error) {
+		return atOnce(b.size.clients, length, func() error {
+			order := nextOrder()
+			return check(session.CallTool(ctx, &mcp.CallToolParams{
+				Meta: mcp.Meta{"tallystick/idempotencyKey": order}, Name: "approve", Arguments: approveArgs{order},
+			}))
+		})
+	}
 	both := func() (time.Duration, error) {
 		server, err := d.cpu()
 		return server + ownCPU(), err
 	}
 	own := func() (time.Duration, error) { return ownCPU(), nil }
-	scores, err := b.turns(contender{"client", ours, both}, contender{"SDK's client", theirs, both})
+	scores, err := b.turns(contender{"client", ours, both}, contender{"SDK's client", theirs, both}, contender{"SDK's client with keys", keyed, both})
 	if err != nil {
 		return nil, err
 	}
@@ -122,11 +130,12 @@ func driven(b *bench) (rows []row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	line := func(what, aim string, s []score) row {
-		return row{figure: what, ours: s[0].each(), baseline: s[1].each(), ratio: fmt.Sprintf("%.2f", median(s[0].cpu)/median(s[1].cpu)), aim: aim, cpu: s[0].rate() + ", baseline " + s[1].rate()}
+	line := func(what, aim string, ours, other score) row {
+		return row{figure: what, ours: ours.each(), baseline: other.each(), ratio: fmt.Sprintf("%.2f", median(ours.cpu)/median(other.cpu)), aim: aim, cpu: ours.rate() + ", baseline " + other.rate()}
 	}
 	return []row{
-		line("a call of two rounds by package client, against the SDK's client: CPU of both ends", "≤ 1.2", scores),
-		line("the same: CPU of the client", "", alone),
+		line("a call of two rounds by package client, against the SDK's client: CPU of both ends", "≤ 1.2", scores[0], scores[1]),
+		line("the same, the SDK's client with idempotency keys", "", scores[0], scores[2]),
+		line("the same, without: CPU of the client", "", alone[0], alone[1]),
 	}, nil
 }

@@ -44,7 +44,7 @@ const (
 type entry struct {
 	ID, Server, Method, Name string
 	Params                   json.RawMessage // of the first request, without _meta
-	Arguments                json.RawMessage `json:",omitempty"`
+	Arguments                json.RawMessage `json:"-"` // those in Params
 	Key                      string          // idempotency key
 
 	Created, Updated, Deadline time.Time

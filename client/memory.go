@@ -233,10 +233,14 @@ func (m *Memory) open(id string, r row) (kept, error) {
 		return kept{}, fmt.Errorf("client: call %s cannot be read: the file was changed, or has another key", id)
 	}
 	e := new(entry)
+	var params struct {
+		Arguments json.RawMessage `json:"arguments"`
+	}
 	if err := json.Unmarshal(plain, e); err != nil || e.ID != id || e.ended() != (e.Outcome != nil) ||
-		(e.Stage == stageWatching) != (e.Task != nil && !e.ended()) {
+		(e.Stage == stageWatching) != (e.Task != nil && !e.ended()) || unmarshal(e.Params, &params) != nil {
 		return kept{}, fmt.Errorf("client: call %s cannot be read: its entry is not one of this release", id)
 	}
+	e.Arguments = params.Arguments
 	return kept{e: e, version: r.version, driver: r.driver, until: time.UnixMilli(r.until), seen: r.seen}, nil
 }
 

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -69,13 +70,15 @@ func TestAQuestionIsAskedAgainOnlyAfterItWasShown(t *testing.T) {
 		asked <- q
 		return silent(ctx, q)
 	}}
-	h, err := f.client(client.Options{Memory: m, Answerer: p}).Start(t.Context(), "pay", nil)
+	h, err := f.client(client.Options{Memory: m, Answerer: p}).Start(t.Context(), "pay", json.RawMessage(`{"n":1}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, again := range []bool{false, true, true} {
 		if q := <-asked; q.Again != again {
 			t.Errorf("again: %v, want %v", q.Again, again)
+		} else if string(q.Arguments) != `{"n":1}` {
+			t.Errorf("the arguments are %s", q.Arguments)
 		}
 		h.Detach()
 		if h, err = f.client(client.Options{Memory: m, Answerer: p}).Attach(t.Context(), h.ID()); err != nil {
