@@ -280,3 +280,104 @@ func TestAnOldServerGetsNoAnswerThatIsNone(t *testing.T) {
 		}
 	}
 }
+
+// A server of 2025-11-25 that wants a page to be visited first: it is asked for,
+// and the same request sent again.
+func TestPagesThatAreRequiredAreAskedFor(t *testing.T) {
+	const page = `{"mode":"url","elicitationId":"e-1","url":"https://bank.test/","message":"Link your account"}`
+	dismiss := &person{answer: func(context.Context, client.Question) (client.Answer, error) { return client.Dismiss(), nil }}
+	decline := &person{answer: func(context.Context, client.Question) (client.Answer, error) { return client.Decline(), nil }}
+	forms := yes()
+	forms.kinds = []client.Kind{client.Form}
+	for name, c := range map[string]struct {
+		data    string
+		who     *person
+		always  bool
+		err     error
+		outcome string
+		sent    int
+		asked   int
+	}{
+		"visited":                   {data: `{"elicitations":[` + page + `]}`, who: yes(), sent: 2, asked: 1},
+		"two of them":               {data: `{"elicitations":[` + page + `,` + page + `]}`, who: yes(), sent: 2, asked: 2},
+		"declined":                  {data: `{"elicitations":[` + page + `]}`, who: decline, err: client.ErrFailed, outcome: "declined", sent: 1, asked: 1},
+		"dismissed":                 {data: `{"elicitations":[` + page + `]}`, who: dismiss, err: client.ErrFailed, outcome: "dismissed", sent: 1, asked: 1},
+		"on and on":                 {data: `{"elicitations":[` + page + `]}`, who: yes(), always: true, err: client.ErrRounds, sent: 4, asked: 3},
+		"none":                      {data: `{"elicitations":[]}`, who: yes(), err: client.ErrFailed, sent: 1},
+		"no data":                   {who: yes(), err: client.ErrFailed, sent: 1},
+		"a form":                    {data: `{"elicitations":[{"mode":"form","message":"m","requestedSchema":{"type":"object"}}]}`, who: yes(), err: client.ErrFailed, sent: 1},
+		"without a URL":             {data: `{"elicitations":[{"mode":"url","message":"m"}]}`, who: yes(), err: client.ErrFailed, sent: 1},
+		"nobody who could be asked": {data: `{"elicitations":[` + page + `]}`, who: forms, err: client.ErrFailed, sent: 1},
+		"more than may be open":     {data: `{"elicitations":[` + strings.Repeat(page+`,`, 9) + page + `]}`, who: yes(), err: client.ErrFailed, sent: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				say := refusal(-32042, "visit a page first", c.data)
+				then := inTurn(say, result(`{"content":[]}`))
+				if c.always {
+					then = say
+				}
+				f := fakeServer(t, map[string]saying{
+					"server/discover": refusal(-32601, "no such method", ""), "initialize": result(initialized), "tools/call": then,
+				})
+				before := c.who.times()
+				_, err := f.client(client.Options{Answerer: c.who, Limits: client.Limits{Rounds: 3, Questions: 8}}).Call(t.Context(), "pay", map[string]int{"n": 1})
+				if c.err == nil && err != nil {
+					t.Fatal(err)
+				} else if c.err != nil {
+					if e := wants(t, err, c.err); c.err == client.ErrFailed && (e.Code != -32042 || e.Outcome != c.outcome || e.MaybeDone) {
+						t.Errorf("%+v", e)
+					}
+				}
+				all := f.got("tools/call")
+				if len(all) != c.sent || c.who.times()-before != c.asked {
+					t.Errorf("sent %d times, asked %d times", len(all), c.who.times()-before)
+				}
+				for _, r := range all {
+					if r.param("arguments") != `{"n":1}` || r.param("inputResponses")+r.param("requestState") != "" {
+						t.Errorf("sent %s", r.Params)
+					}
+				}
+				if c.asked > 0 {
+					if q := c.who.asked[before]; q.Kind != client.URL || q.URL != "https://bank.test/" || q.Message != "Link your account" || q.Name != "pay" {
+						t.Errorf("asked %+v", q)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Whoever goes on after a restart sends it: what was accepted is on disk.
+func TestPagesThatWereVisitedAreRemembered(t *testing.T) {
+	f := fakeServer(t, map[string]saying{
+		"server/discover": refusal(-32601, "no such method", ""), "initialize": result(initialized),
+		"tools/call": inTurn(refusal(-32042, "first", `{"elicitations":[{"mode":"url","elicitationId":"e","url":"https://bank.test/","message":"m"}]}`), result(`{"content":[]}`)),
+	})
+	m := openMemory(t, memoryPath(t))
+	asked := make(chan client.Question, 1)
+	p := &person{answer: func(ctx context.Context, q client.Question) (client.Answer, error) {
+		asked <- q
+		return silent(ctx, q)
+	}}
+	h, err := f.client(client.Options{Memory: m, Answerer: p}).Start(t.Context(), "pay", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := <-asked
+	h.Detach()
+	yes, err := client.Accept(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Answer(t.Context(), h.ID(), q.ID, yes); err != nil {
+		t.Fatal(err)
+	}
+	again, err := f.client(client.Options{Memory: m}).Attach(t.Context(), h.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := again.Wait(t.Context()); err != nil || len(f.got("tools/call")) != 2 {
+		t.Errorf("%v, sent %d times", err, len(f.got("tools/call")))
+	}
+}

@@ -207,6 +207,9 @@ func (d *drive) step() error {
 		if e.CancelAsked {
 			return d.end(outcome{State: Cancelled, Kind: "cancelled", Reason: "nothing had been sent"})
 		}
+		if o := e.unvisited(); o != nil {
+			return d.end(*o)
+		}
 		return d.send()
 	case e.Stage == stageSent: // found so: the process that sent it has ended
 		if e.CancelAsked || !d.resendable(e) {

@@ -64,7 +64,8 @@ type entry struct {
 	Task        *taskState
 	CancelAsked bool
 
-	Outcome *outcome
+	Outcome   *outcome
+	Otherwise *outcome `json:",omitempty"` // while pages are asked for that have to be visited first: its end if one is not
 }
 
 // A question is one that the server has asked.
@@ -128,7 +129,7 @@ func (e *entry) ended() bool { return e.Stage == stageEnded }
 // leaves says that the request may have left by now, over l and by whoever has
 // this entry; it is committed before it does.
 func (e *entry) leaves(l *link) {
-	e.Stage, e.KeysKept, e.via = stageSent, l.keys, l
+	e.Stage, e.KeysKept, e.via, e.Otherwise = stageSent, l.keys, l, nil
 	if e.FirstSent.IsZero() {
 		e.FirstSent = time.Now()
 	}

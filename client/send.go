@@ -24,6 +24,9 @@ func (d *drive) send() error {
 		if err == nil {
 			return d.received(l, raw)
 		}
+		if pages := d.required(l, err); pages != nil && !maybe {
+			return d.visit(pages, err)
+		}
 		if errors.Is(err, errCancelAsked) && !sent(err) {
 			return nil // step ends it
 		}
