@@ -268,7 +268,7 @@ func (d *drive) fell(err error, maybe bool, attempt int, began time.Time) (time.
 	case errors.Is(err, errWork):
 		return 0, d.tooMany(errWork.Error())
 	case time.Since(began) >= d.c.opts.Limits.Outage:
-		return 0, &Error{Kind: ErrUnreachable, Reason: "try again later: the call is on disk", Err: broke}
+		return 0, &Error{Kind: ErrUnreachable, Reason: "the call is on disk, and can go on once this is mended", Err: broke}
 	}
 	return pauseAfter(attempt, broke.after), nil
 }
