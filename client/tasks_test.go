@@ -543,3 +543,61 @@ func TestATaskIsFoundAgainByAnotherProcess(t *testing.T) {
 		}
 	}
 }
+
+// Whether an answer has arrived only a poll tells: who goes on asks at once, and
+// neither keeps the first interval nor waits for a listen to tell.
+func TestWhoGoesOnWithAnAnswerInDoubtPollsAtOnce(t *testing.T) {
+	for name, listens := range map[string]saying{
+		"polling":   refusal(-32601, "no such method", ""),
+		"listening": listening(`"t-1"`, func(_ func(string), r request) { silence(nil, r) }),
+	} {
+		for _, arrived := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, arrived %v", name, arrived), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var updates atomic.Int32
+					lost := make(chan struct{})
+					asking := task("complete", "input_required", `"pollIntervalMs":600000,"inputRequests":`+form("k"))
+					f := fakeServer(t, map[string]saying{
+						"tools/call":           task("task", "input_required", `"pollIntervalMs":600000,"inputRequests":`+form("k")),
+						"subscriptions/listen": listens,
+						"tasks/get": func(w http.ResponseWriter, r request) {
+							if updates.Load() > 1 || updates.Load() == 1 && arrived {
+								task("complete", "completed", completedTask)(w, r)
+								return
+							}
+							asking(w, r)
+						},
+						"tasks/update": func(w http.ResponseWriter, r request) {
+							if updates.Add(1) == 1 {
+								close(lost)
+								silence(w, r)
+								return
+							}
+							result(`{"resultType":"complete"}`)(w, r)
+						},
+					})
+					m := openMemory(t, memoryPath(t))
+					p := yes()
+					h, err := f.client(client.Options{Memory: m, Answerer: p}).Start(t.Context(), "pay", nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					<-lost
+					h.Detach()
+					began := time.Now()
+					again, err := f.client(client.Options{Memory: m, Answerer: p}).Attach(t.Context(), h.ID())
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, err := again.Wait(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					want := map[bool]int32{true: 1, false: 2}[arrived]
+					if took := time.Since(began); took > 30*time.Second || updates.Load() != want || p.times() != 1 {
+						t.Errorf("it took %v; answered %d times, asked %d times", took, updates.Load(), p.times())
+					}
+				})
+			})
+		}
+	}
+}
