@@ -32,23 +32,6 @@ func stopped(t *testing.T, m *client.Memory) string {
 	return h.ID()
 }
 
-// watched opens a memory, with f called around each of its writes.
-func watched(t *testing.T, path string, f func(statement string, done bool)) *client.Memory {
-	t.Helper()
-	opts := client.MemoryOptions{Path: path}
-	opts.OnWrite(f)
-	m, err := client.OpenMemory(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := m.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return m
-}
-
 // It is looked who drives the call, and then it is removed: only if that is so
 // still.
 func TestACallThatSomebodyBeginsToDriveIsNotForgotten(t *testing.T) {

@@ -165,9 +165,14 @@ func says(content any) *person {
 
 func yes() *person { return says(map[string]any{"confirm": true}) }
 
-func openMemory(t *testing.T, path string) *client.Memory {
+func openMemory(t *testing.T, path string) *client.Memory { t.Helper(); return watched(t, path, nil) }
+
+// watched opens a memory, with f called around each of its writes.
+func watched(t *testing.T, path string, f func(statement string, done bool)) *client.Memory {
 	t.Helper()
-	m, err := client.OpenMemory(t.Context(), client.MemoryOptions{Path: path})
+	opts := client.MemoryOptions{Path: path}
+	opts.OnWrite(f)
+	m, err := client.OpenMemory(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}

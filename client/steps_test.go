@@ -12,23 +12,6 @@ import (
 	"github.com/tallystick/tallystick/client"
 )
 
-// hooked is a memory whose writes are told of, before and after each.
-func hooked(t *testing.T, path string, f func(statement string, done bool)) *client.Memory {
-	t.Helper()
-	opts := client.MemoryOptions{Path: path}
-	opts.OnWrite(f)
-	m, err := client.OpenMemory(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := m.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return m
-}
-
 // What follows from a step at once is in the commit of that step: a call in
 // rounds over a connection that is there is synced four times.
 func TestWhatFollowsFromAStepIsInItsCommit(t *testing.T) {
@@ -36,7 +19,7 @@ func TestWhatFollowsFromAStepIsInItsCommit(t *testing.T) {
 		asking(form("k"), `"s"`), result(done), asking(form("k"), `"s"`), result(done))})
 	var mu sync.Mutex
 	var writes []string
-	m := hooked(t, memoryPath(t), func(statement string, done bool) {
+	m := watched(t, memoryPath(t), func(statement string, done bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		if done && statement != "renew" && statement != "purge" {
@@ -95,7 +78,7 @@ func TestAnAnswerThatHasNotLeftIsSentByWhoGoesOn(t *testing.T) {
 	var h atomic.Pointer[client.Handle]
 	var updates atomic.Int32
 	started, detached := make(chan struct{}), make(chan struct{})
-	m := hooked(t, memoryPath(t), func(statement string, done bool) {
+	m := watched(t, memoryPath(t), func(statement string, done bool) {
 		if statement != "update" || !done || updates.Add(1) != 3 { // sent, asked and shown, answered and sent
 			return
 		}
@@ -136,7 +119,7 @@ func TestAnAnswerThatHasNotLeftIsSentByWhoGoesOn(t *testing.T) {
 func TestACallWhoseConnectionIsLostBeforeItHasLeftTakesTheNext(t *testing.T) {
 	l, transport := lineServer(t, func(l *line, r request) { l.result(r, done) })
 	var hang atomic.Bool
-	m := hooked(t, memoryPath(t), func(statement string, done bool) {
+	m := watched(t, memoryPath(t), func(statement string, done bool) {
 		if statement == "insert" && done && hang.Load() {
 			l.hangUp()
 			time.Sleep(200 * time.Millisecond) // until that is noticed

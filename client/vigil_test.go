@@ -3,7 +3,6 @@ package client_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -270,9 +269,7 @@ func TestAServerThatDiesAtEachPollIsNotStartedOnAndOn(t *testing.T) {
 			case "tools/call":
 				l.result(r, taskJSON("task", "working", `"pollIntervalMs":5000`))
 			case "tasks/get":
-				l.write.Lock()
-				defer l.write.Unlock()
-				l.out.(io.Closer).Close()
+				l.hangUp()
 			}
 		})
 		c := newClient(t, client.Options{Transport: func() (mcp.Transport, error) { starts.Add(1); return transport() }})
@@ -301,9 +298,7 @@ func TestAServerThatDiesWhenItListensIsNotStartedOnAndOn(t *testing.T) {
 			case "subscriptions/listen":
 				l.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":{"taskIds":["t-1"]}}}`, r.ID))
 				l.send(tellTask(r, "working", ""))
-				l.write.Lock()
-				defer l.write.Unlock()
-				l.out.(io.Closer).Close()
+				l.hangUp()
 			}
 		})
 		c := newClient(t, client.Options{Transport: func() (mcp.Transport, error) { starts.Add(1); return transport() }})

@@ -37,12 +37,13 @@ var arrows = map[string][]string{
 	"internal/wire":    {},
 	"internal/layout":  {},
 	"internal/npm":     {},
+	"internal/serving": {},
 	"internal/sim":     {},
 
 	"internal/bazaar":      append([]string{"record"}, public...), // it looks at what was kept
-	"internal/conformance": public,
+	"internal/conformance": append([]string{"internal/serving"}, public...),
 	"internal/crashtest":   append([]string{"internal/bazaar"}, public...),
-	"internal/interop":     append([]string{"internal/npm", "internal/child"}, public...),
+	"internal/interop":     append([]string{"internal/npm", "internal/child", "internal/serving"}, public...),
 	"internal/history":     append([]string{"store/faulty", "record"}, public...),
 	"cmd":                  public,
 	"examples":             public,

@@ -5,20 +5,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
-	"fmt"
 	"log"
-	"net"
-	"net/http"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/tallystick/tallystick"
 	"github.com/tallystick/tallystick/embedded"
+	"github.com/tallystick/tallystick/internal/serving"
 )
 
 func main() {
@@ -52,43 +48,5 @@ func run(ctx context.Context, addr, data string) error {
 	addRounds(s.Server)
 	addBackground(s.Server)
 
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return err
-	}
-	mux := http.NewServeMux()
-	mux.Handle("/mcp", s.Handler(nil))
-	web := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	served := make(chan error, 1)
-	go func() {
-		defer end() // there is no use in working on without a listener
-		served <- web.Serve(l)
-	}()
-	go announce(ctx, "http://"+l.Addr().String()+"/mcp")
-
-	ran := s.Run(ctx) // returns when it has drained
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	stopped := web.Shutdown(closing)
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		return errors.Join(ran, stopped, err)
-	}
-	return errors.Join(ran, stopped)
-}
-
-// announce says where the server is once it no longer answers that it is not
-// ready.
-func announce(ctx context.Context, url string) {
-	for ctx.Err() == nil {
-		if resp, err := http.Get(url); err == nil {
-			resp.Body.Close()
-			if resp.StatusCode != http.StatusServiceUnavailable {
-				fmt.Println("listening on", url)
-				return
-			}
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	return serving.Serve(ctx, addr, s.Handler(nil), s.Run, "")
 }

@@ -9,9 +9,7 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"log"
-	"net"
 	"net/http"
 	"os/signal"
 	"path/filepath"
@@ -23,6 +21,7 @@ import (
 
 	"github.com/tallystick/tallystick"
 	"github.com/tallystick/tallystick/embedded"
+	"github.com/tallystick/tallystick/internal/serving"
 )
 
 func main() {
@@ -52,7 +51,7 @@ func run(ctx context.Context, addr, data string, stdio bool) error {
 	if stdio {
 		return overStdio(ctx, s, plain)
 	}
-	return overHTTP(ctx, s, addr)
+	return serving.Serve(ctx, addr, auth.RequireBearerToken(verify, nil)(s.Handler(nil)), s.Run, "ann")
 }
 
 // overStdio serves until the client closes its end, and then drains.
@@ -67,54 +66,6 @@ func overStdio(ctx context.Context, s *embedded.Server, plain *mcp.Server) error
 	}
 	stop()
 	return errors.Join(err, <-ran)
-}
-
-// overHTTP serves until ctx ends, and then drains.
-func overHTTP(ctx context.Context, s *embedded.Server, addr string) error {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return err
-	}
-	mux := http.NewServeMux()
-	mux.Handle("/mcp", auth.RequireBearerToken(verify, nil)(s.Handler(nil)))
-	web := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	served := make(chan error, 1)
-	go func() {
-		defer end() // there is no use in working on without a listener
-		served <- web.Serve(l)
-	}()
-	go announce(ctx, "http://"+l.Addr().String()+"/mcp")
-
-	ran := s.Run(ctx) // returns when it has drained
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	stopped := web.Shutdown(closing)
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		return errors.Join(ran, stopped, err)
-	}
-	return errors.Join(ran, stopped)
-}
-
-// announce says where the server is once it no longer answers that it is not
-// ready.
-func announce(ctx context.Context, url string) {
-	for ctx.Err() == nil {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return
-		}
-		req.Header.Set("Authorization", "Bearer ann")
-		if resp, err := http.DefaultClient.Do(req); err == nil {
-			resp.Body.Close()
-			if resp.StatusCode != http.StatusServiceUnavailable {
-				fmt.Println("listening on", url)
-				return
-			}
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }
 
 // verify takes ann and frida, whose names are their tokens. Frida is of finance.
