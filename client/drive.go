@@ -169,6 +169,11 @@ func (d *drive) run() {
 	}
 	d.mu.Unlock()
 	d.c.opts.Memory.release(k)
+	d.mu.Lock()
+	if d.k.driver == d.c.opts.Memory.me {
+		d.k.driver, d.k.until = "", time.Time{}
+	}
+	d.mu.Unlock()
 	d.c.gone(d)
 	close(d.done)
 	d.tell()

@@ -54,7 +54,7 @@ type entry struct {
 	KeysKept                   time.Duration // by the server that it was sent to; 0: not at all
 	Maybe                      bool          // an attempt of the last request may have been done
 
-	Round     int // retries sent
+	Round     int // how often the server has answered input_required: the number of the retry that comes next, or was sent
 	StateOnly int // rounds in a row that asked nothing
 	State     *string
 	Questions []question // of the round, or of the task's whole life

@@ -39,7 +39,7 @@ type Status struct {
 	Done    float64 // progress, if Total or Done is not zero
 	Total   float64 // zero: not known
 	Open    []Question
-	Rounds  int // retries sent so far
+	Rounds  int // how often the server has answered that it needs input, questions or none
 
 	Created time.Time
 	Updated time.Time

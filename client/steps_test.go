@@ -137,3 +137,19 @@ func TestACallWhoseConnectionIsLostBeforeItHasLeftTakesTheNext(t *testing.T) {
 		t.Errorf("%d calls arrived over %d connections", n, met)
 	}
 }
+
+// Who has let go of a call that waits for an answer does not drive it.
+func TestACallThatWasLetGoOfHasNoDriver(t *testing.T) {
+	f := fakeServer(t, map[string]saying{"tools/call": asking(form("k"), `"s"`)})
+	m := openMemory(t, memoryPath(t))
+	h, err := f.client(client.Options{Memory: m}).Start(t.Context(), "pay", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = h.Wait(t.Context())
+	wants(t, err, client.ErrNeedsInput)
+	onDisk, err := m.Status(t.Context(), h.ID())
+	if here := h.Status(); err != nil || here.Driver != "" || onDisk.Driver != "" {
+		t.Errorf("driven by %q, on disk by %q; %v", here.Driver, onDisk.Driver, err)
+	}
+}
