@@ -143,14 +143,26 @@ func (a *app) explain(st client.Status, e end) {
 }
 
 // printResult prints a result for people: text as it is but for what would
-// drive the terminal, and of everything else what it is.
+// drive the terminal, and of everything else what it is. A result that cannot be
+// read is printed as it came: how the call ended does not depend on it.
 func (a *app) printResult(method string, r *client.Result) error {
-	var lines []string
+	lines, err := resultLines(method, r)
+	if err != nil {
+		lines = []string{"[not to be shown as text; as it came:]", safetext.Frame{Mark: "  "}.JSON(r.Raw)}
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return a.write(strings.Join(lines, "\n"))
+}
+
+// resultLines are those of a result, safe.
+func resultLines(method string, r *client.Result) (lines []string, err error) {
 	switch method {
 	case "prompts/get":
 		p, err := r.Prompt()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, m := range p.Messages {
 			lines = append(lines, safetext.Line(string(m.Role))+":", safetext.Frame{Mark: "  "}.Block(contentText(m.Content)))
@@ -158,7 +170,7 @@ func (a *app) printResult(method string, r *client.Result) error {
 	case "resources/read":
 		p, err := r.Resource()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, c := range p.Contents {
 			lines = append(lines, resourceText(c))
@@ -166,7 +178,7 @@ func (a *app) printResult(method string, r *client.Result) error {
 	default:
 		t, err := r.Tool()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, c := range t.Content {
 			lines = append(lines, safetext.Frame{}.Block(contentText(c)))
@@ -174,15 +186,12 @@ func (a *app) printResult(method string, r *client.Result) error {
 		if len(t.Content) == 0 && t.StructuredContent != nil {
 			b, err := json.Marshal(t.StructuredContent)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			lines = append(lines, safetext.Frame{}.JSON(b))
 		}
 	}
-	if len(lines) == 0 {
-		return nil
-	}
-	return a.write(strings.Join(lines, "\n"))
+	return lines, nil
 }
 
 // contentText is a block of content as text, not yet safe.

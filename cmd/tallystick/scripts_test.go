@@ -21,10 +21,10 @@ import (
 )
 
 // TestMain lets this test binary be the command "tallystick", in scripts and
-// for exec.Command, and so be built once and under the race detector; and an
-// MCP server on standard input and output that means no good.
+// for exec.Command, and so be built once and under the race detector; and two
+// MCP servers on standard input and output that mean no good.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"tallystick": main, "far": far, "xdg-open": browse})
+	testscript.Main(m, map[string]func(){"tallystick": main, "far": far, "odd": odd, "xdg-open": browse})
 }
 
 // script runs testdata/NAME.txt. Beyond testscript's own commands:
@@ -70,6 +70,7 @@ func TestNothingForeignDrivesTheTerminal(t *testing.T) { script(t, "hostile") }
 // case S83: a job has an id, and the server's word on it is shown.
 func TestAJobIsStartedAndComeBackTo(t *testing.T) { script(t, "later") }
 
+func TestWhatCannotBeShownAsTextIsShownAsItCame(t *testing.T)   { script(t, "odd") }
 func TestACallIsSeenThrough(t *testing.T)                       { script(t, "refund") }
 func TestServersHaveNamesAndNoSecrets(t *testing.T)             { script(t, "servers") }
 func TestToolsAreListed(t *testing.T)                           { script(t, "tools") }

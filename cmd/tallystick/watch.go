@@ -334,7 +334,7 @@ func (a *app) resume(w watching, ids []string) error {
 		} else {
 			err = a.show(st, e, "end")
 		}
-		if err != nil {
+		if err != nil { // standard output takes nothing
 			return err
 		}
 		if code == exit.Completed {
