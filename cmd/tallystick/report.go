@@ -173,7 +173,7 @@ func resultLines(method string, r *client.Result) (lines []string, err error) {
 			return nil, err
 		}
 		for _, c := range p.Contents {
-			lines = append(lines, resourceText(c))
+			lines = append(lines, safetext.Frame{}.Block(resourceText(c)))
 		}
 	default:
 		t, err := r.Tool()
