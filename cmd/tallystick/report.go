@@ -1,11 +1,11 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -88,7 +88,7 @@ func (c callInfo) end(st client.Status, e end) callInfo {
 	return c
 }
 
-func valid(raw json.RawMessage) jsontext.Value {
+func valid(raw []byte) jsontext.Value {
 	if v := jsontext.Value(raw); len(v) > 0 && v.IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
 		return v
 	}
@@ -183,12 +183,14 @@ func resultLines(method string, r *client.Result) (lines []string, err error) {
 		for _, c := range t.Content {
 			lines = append(lines, safetext.Frame{}.Block(contentText(c)))
 		}
-		if len(t.Content) == 0 && t.StructuredContent != nil {
-			b, err := json.Marshal(t.StructuredContent)
-			if err != nil {
+		if len(t.Content) == 0 && t.StructuredContent != nil { // in which numbers are rounded
+			var raw struct {
+				StructuredContent jsontext.Value `json:"structuredContent"`
+			}
+			if err := json.Unmarshal(r.Raw, &raw); err != nil {
 				return nil, err
 			}
-			lines = append(lines, safetext.Frame{}.JSON(b))
+			lines = append(lines, safetext.Frame{}.JSON(raw.StructuredContent))
 		}
 	}
 	return lines, nil
