@@ -131,13 +131,14 @@ func (a *app) failed(f failure, e end, server string) error {
 
 // failure is what --json prints of a command that came to nothing.
 type failure struct {
-	Event   string      `json:"event,omitzero"` // "end", of resume
-	ID      string      `json:"id,omitzero"`    // of resume: as it was written
-	Added   *serverInfo `json:"added,omitzero"` // of servers add: it is, all the same
-	Outcome string      `json:"outcome"`
-	Exit    exit.Code   `json:"exit"`
-	Error   *errorInfo  `json:"error"`
-	Next    []string    `json:"next,omitzero"`
+	Event     string      `json:"event,omitzero"`      // "end", of resume
+	ID        string      `json:"id,omitzero"`         // of resume: as it was written
+	Added     *serverInfo `json:"added,omitzero"`      // of servers add: it is, all the same
+	Forgotten []string    `json:"forgotten,omitempty"` // of forget: these are, all the same
+	Outcome   string      `json:"outcome"`
+	Exit      exit.Code   `json:"exit"`
+	Error     *errorInfo  `json:"error"`
+	Next      []string    `json:"next,omitzero"`
 }
 
 // say prints a line to standard error. What is foreign in it is escaped before.

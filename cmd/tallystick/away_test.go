@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/tallystick/tallystick/client"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/exit"
 )
 
 // waiting says that it is asked, and never answers.
@@ -153,5 +154,34 @@ func TestAnAnswerThatIsNotKeptIsNotToldOf(t *testing.T) {
 	}
 	if got := d.unused(); len(got) != 1 || got[0] != "--yes sure was not taken: the disk is full" {
 		t.Errorf("%q", got)
+	}
+}
+
+// None is forgotten if one cannot be; and if that is only seen when it is too
+// late, it says which were.
+func TestForgetSaysExactlyWhatIsForgotten(t *testing.T) {
+	t.Parallel()
+	s, h := heldCall(t)
+	r := s.start(t, "", "call", "a", "--json", "--", "odd", `{"resultType":"complete","content":[]}`)
+	if code, said := r.end(t); code != 0 {
+		t.Fatalf("exit code %d; it said\n%s", code, said)
+	}
+	var ended struct{ ID string }
+	if err := json.Unmarshal(r.out.Bytes(), &ended); err != nil {
+		t.Fatal(err)
+	}
+	r = s.start(t, "", "forget", "--force", "--json", ended.ID, h.ID())
+	if code, said := r.end(t); code != 2 || !strings.Contains(said, " is at "+h.ID()+": cancel it") || strings.Contains(r.out.String(), "forgotten") {
+		t.Errorf("exit code %d, %s; it said\n%s", code, r.out.String(), said)
+	}
+	r = s.start(t, "", "forget", "--json", ended.ID, ended.ID)
+	if code, said := r.end(t); code != 0 || r.out.String() != `{"forgotten":["`+ended.ID+`"]}`+"\n" {
+		t.Errorf("exit code %d, %s; it said\n%s", code, r.out.String(), said)
+	}
+	busy := &client.Error{ID: "b", Kind: client.ErrBusy}
+	for i, want := range []string{"none was forgotten; not forgotten: a, b, c: ", "forgotten: a; not forgotten: b, c: "} {
+		if e := endOf("", nil, notForgotten([]string{"a", "b", "c"}, i, busy)); e.code != exit.Usage || !strings.HasPrefix(e.text, want) {
+			t.Errorf("%s: %s", e.code.Name(), e.text)
+		}
 	}
 }

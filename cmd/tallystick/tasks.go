@@ -206,23 +206,39 @@ func (a *app) forget(ids []string, force bool) error {
 	if err != nil {
 		return err
 	}
+	var once []string // each of ids
 	for _, id := range ids {
 		st, err := m.Status(a.ctx, id)
 		if err != nil && (!force || errors.Is(err, client.ErrNotFound)) {
 			return err
 		}
-		if err == nil && !st.State.Final() && !force {
+		switch {
+		case slices.Contains(once, id):
+			continue
+		case err == nil && !st.State.Final() && !force:
 			return usage("%s has not ended (%s): cancel it, or use --force", id, st.State)
+		case err == nil && st.Driver != "":
+			return usage("%s is at %s: cancel it, or end that process, first", safetext.Line(st.Driver), id)
 		}
+		once = append(once, id)
 	}
-	for _, id := range ids {
+	for i, id := range once {
 		if err := m.Forget(a.ctx, id); err != nil {
-			return err
+			return a.fail(failure{Forgotten: once[:i]}, "", notForgotten(once, i, err))
 		}
 	}
 	if a.json {
-		return a.print(map[string][]string{"forgotten": ids})
+		return a.print(map[string][]string{"forgotten": once})
 	}
-	a.hint("%s forgotten", plural(len(ids), "call"))
+	a.hint("%s forgotten", plural(len(once), "call"))
 	return nil
+}
+
+// notForgotten says which of ids were removed where that of i was not.
+func notForgotten(ids []string, i int, err error) error {
+	text := "none was forgotten"
+	if i > 0 {
+		text = "forgotten: " + strings.Join(ids[:i], ", ")
+	}
+	return usage("%s; not forgotten: %s: %s", text, strings.Join(ids[i:], ", "), textOf(err))
 }
