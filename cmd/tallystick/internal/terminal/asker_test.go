@@ -11,6 +11,7 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"charm.land/huh/v2"
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/tallystick/tallystick/client"
@@ -172,6 +173,36 @@ func TestAYesIsNeverPreset(t *testing.T) {
 		}
 		if said := p.out.String(); !strings.Contains(said, "Accepting sends:\n  │ {\n  │   \"delete_all\": true\n  │ }\nAccepted.\n") {
 			t.Errorf("what is sent is not shown before: %s", said)
+		}
+	})
+}
+
+// A key held down from before is none that the person means the page with, and
+// Ctrl-C always is.
+func TestAPageIsShownOnceNoKeyComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var chosen int
+		p := newPage(huh.NewSelect[int]().Options(huh.NewOption("none", 0), huh.NewOption("one", 1)).Value(&chosen))
+		p.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
+		started, last := p.wait()(), tea.Cmd(nil)
+		for _, msg := range []tea.Msg{tea.PasteMsg{Content: "j"}, pressed("down")[0], pressed("esc")[0], pressed("enter")[0]} {
+			_, last = p.Update(msg)
+			p.Update(started)
+		}
+		if p.shown || p.end != open || p.View().Content != "" {
+			t.Errorf("shown %t, ended %d:\n%s", p.shown, p.end, p.View().Content)
+		}
+		p.Update(last())
+		if !strings.Contains(ansi.Strip(p.View().Content), "> none") {
+			t.Errorf("the page:\n%s", p.View().Content)
+		}
+		p.Update(pressed("down")[0])
+		if p.Update(started); chosen != 1 {
+			t.Error("keys do not count later")
+		}
+		p = newPage(huh.NewInput())
+		if p.Update(pressed("ctrl+c")[0]); p.end != interrupted {
+			t.Errorf("Ctrl-C before it is shown: %d", p.end)
 		}
 	})
 }

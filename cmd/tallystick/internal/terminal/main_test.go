@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +20,10 @@ import (
 // a file of the questions, as JSON. An interrupt from outside ends the question
 // that is open; without any questions it shows the progress until then.
 const asks = "TALLYSTICK_TERMINAL_ASKS"
+
+// slowly is the variable that makes it wait before each question, until the file
+// of its number is in the folder named. It shows no progress then.
+const slowly = "TALLYSTICK_TERMINAL_SLOWLY"
 
 func TestMain(m *testing.M) {
 	if file := os.Getenv(asks); file != "" {
@@ -51,7 +57,7 @@ func program(file string) int {
 	watching.Go(func() { // the call's progress, which forms hide
 		redraw := time.NewTicker(20 * time.Millisecond)
 		defer redraw.Stop()
-		for answered.Err() == nil {
+		for answered.Err() == nil && os.Getenv(slowly) == "" {
 			screen.Show(client.Status{ID: "call-1", State: client.InputRequired, Message: "waiting for you"}, time.Now())
 			select {
 			case <-redraw.C:
@@ -59,7 +65,15 @@ func program(file string) int {
 			}
 		}
 	})
-	for _, q := range questions {
+	for i, q := range questions {
+		if dir := os.Getenv(slowly); dir != "" {
+			screen.Say("NEXT %d", i)
+			for file := filepath.Join(dir, strconv.Itoa(i)); ; time.Sleep(10 * time.Millisecond) {
+				if _, err := os.Stat(file); err == nil {
+					break
+				}
+			}
+		}
 		a, err := asker.Answer(ctx, q)
 		switch {
 		case errors.Is(err, client.ErrNoAnswer):

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	tea "charm.land/bubbletea/v2"
 	"charm.land/huh/v2"
@@ -27,6 +28,8 @@ type page struct {
 	end   ending
 	above int  // rows that are best left on the screen
 	sized bool // the size of the screen is known
+	shown bool // keys count: before, nobody can mean the page with them
+	early int  // keys that did not count
 }
 
 func newPage(fields ...huh.Field) *page {
@@ -45,8 +48,22 @@ func newPage(fields ...huh.Field) *page {
 // goneMsg takes the page away.
 type goneMsg struct{}
 
+// quietMsg is that no key has come for a while, if there were no more than so
+// many before.
+type quietMsg int
+
+// quiet is how long no key comes before a page is shown. It is longer than a key
+// held down takes to come again, and than the way of what was typed earlier from
+// the terminal to here.
+const quiet = 100 * time.Millisecond
+
+func (p *page) wait() tea.Cmd {
+	early := quietMsg(p.early)
+	return tea.Tick(quiet, func(time.Time) tea.Msg { return early })
+}
+
 // Init implements [tea.Model].
-func (p *page) Init() tea.Cmd { return p.form.Init() }
+func (p *page) Init() tea.Cmd { return tea.Batch(p.form.Init(), p.wait()) }
 
 // Update implements [tea.Model].
 func (p *page) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
@@ -54,14 +71,26 @@ func (p *page) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case goneMsg:
 		p.end = gone
 		return p, tea.Quit
+	case quietMsg:
+		p.shown = p.shown || int(msg) == p.early
+		return p, nil
 	case tea.KeyPressMsg:
-		switch msg.String() {
-		case "esc":
-			p.end = left
-			return p, tea.Quit
-		case "ctrl+c":
+		if msg.String() == "ctrl+c" {
 			p.end = interrupted
 			return p, tea.Quit
+		}
+		if !p.shown {
+			p.early++
+			return p, p.wait()
+		}
+		if msg.String() == "esc" {
+			p.end = left
+			return p, tea.Quit
+		}
+	case tea.PasteMsg:
+		if !p.shown {
+			p.early++
+			return p, p.wait()
 		}
 	}
 	if size, ok := msg.(tea.WindowSizeMsg); ok {
@@ -82,7 +111,7 @@ func (p *page) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 
 // View implements [tea.Model].
 func (p *page) View() tea.View {
-	if p.end != open || !p.sized { // at its full height it would push away what is above
+	if p.end != open || !p.shown || !p.sized { // at its full height it would push away what is above
 		return tea.NewView("")
 	}
 	return tea.NewView(p.form.View())

@@ -22,6 +22,11 @@ type window struct {
 // startTmux opens a terminal of so many columns and rows and asks in it.
 func startTmux(t *testing.T, columns, rows int, questions ...client.Question) *window {
 	t.Helper()
+	return startTmuxWith(t, columns, rows, nil, questions...)
+}
+
+func startTmuxWith(t *testing.T, columns, rows int, env []string, questions ...client.Question) *window {
+	t.Helper()
 	if questions == nil {
 		questions = []client.Question{}
 	}
@@ -37,7 +42,7 @@ func startTmux(t *testing.T, columns, rows int, questions ...client.Question) *w
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &window{tmux.Open(t, columns, rows, "exec '"+program+"'", append(os.Environ(), asks+"="+file)), t}
+	return &window{tmux.Open(t, columns, rows, "exec '"+program+"'", append(append(os.Environ(), env...), asks+"="+file)), t}
 }
 
 // press sends keys by their names, and waits for what they lead to.
@@ -110,6 +115,34 @@ func TestTypeSeeAndSubmitOnATerminal(t *testing.T) {
 	x.without(screen, "┃", "waiting for you")
 }
 
+func TestKeysThatCameBeforeAPageDoNotCount(t *testing.T) {
+	dir := t.TempDir()
+	empty, address := formOf(""), client.Question{Server: "desk", Method: "tools/call", Name: "pay", Key: "k", Kind: client.URL, URL: "https://pay.example/"}
+	empty.Schema = []byte(`{"type":"object"}`)
+	x := startTmuxWith(t, 100, 50, []string{slowly + "=" + dir}, empty, formOf(yesNo), address)
+	early := func(i int) {
+		t.Helper()
+		x.See(fmt.Sprintf("NEXT %d", i))
+		x.press("Down", fmt.Sprintf("NEXT %d\n^[[B", i)) // it is in the terminal
+		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		x.See("┃ > — choose —")
+		x.without(x.press("Enter", "choose one"), fmt.Sprintf("NEXT %d", i+1), "OPEN", "END")
+	}
+	early(0)
+	x.press("Down", "> Accept")
+	x.press("Enter", "RESULT accept {}")
+	early(1)
+	x.press("Down", "> Yes")
+	x.press("Enter", "Accepting sends:", "┃ > — choose —")
+	x.press("Up", "> Dismiss")
+	x.press("Enter", "RESULT cancel")
+	early(2)
+	x.press("Up", "> Dismiss")
+	x.without(x.press("Enter", "RESULT cancel", "END"), "OPEN")
+}
+
 func TestCtrlCTakesTheFormAway(t *testing.T) {
 	x := startTmux(t, 100, 50, refund(), formOf(yesNo))
 	x.See("┃ > — choose —", "Amount (amount)")
@@ -151,7 +184,7 @@ func TestAFormOnASmallScreen(t *testing.T) {
 	x.press("Enter", "┃ Amount (amount)")
 	x.press("Enter", "┃ reason")
 	x.press("Enter", "┃ why", "[ ] lost")
-	x.press("Enter", "Accepting sends:", "Accept: send this")
+	x.press("Enter", "Accepting sends:", "> — choose —", "Accept: send this")
 	x.press("Up", "> Dismiss")
 	x.press("Enter", "RESULT cancel", "END")
 }
@@ -208,7 +241,7 @@ func TestManyChoicesLeaveTheCardOnTheScreen(t *testing.T) {
 	x.press("Down", "> [ ] Value 15000")
 	x.press("Space", "> [•] Value 15000")
 	x.visible(asked...)
-	x.press("Enter", "Accepting sends:", `│     "Value 15000"`)
+	x.press("Enter", "Accepting sends:", `│     "Value 15000"`, "> — choose —")
 	x.press("Down", "> Accept: send this")
 	x.press("Enter", `RESULT accept {"all":["Value 00007","Value 15000"]}`, "END")
 }
