@@ -24,7 +24,8 @@ type follower struct {
 	*app
 	answers *respondent
 	signals chan os.Signal
-	changed chan struct{} // capacity 1: some status has changed
+	changed chan struct{}   // capacity 1: some status has changed
+	over    <-chan struct{} // closed when the command has no time left; nil: it has
 	stop    func()
 	answer  bool // the command is there to answer
 
@@ -44,6 +45,10 @@ func (a *app) follow(g answering, ask bool) (*follower, error) {
 	}
 	signal.Notify(f.signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	f.stop = func() { signal.Stop(f.signals) }
+	if f.Timeout > 0 {
+		timed, stop := context.WithTimeout(f.ctx, f.Timeout)
+		f.over, f.stop = timed.Done(), func() { stop(); signal.Stop(f.signals) }
+	}
 	return f, nil
 }
 
@@ -62,14 +67,23 @@ func (f *follower) interrupted() {
 	}
 }
 
-// toEnd reports whether the command was told to end, be it just now.
-func (f *follower) toEnd() bool {
+// toEnd is why the command begins nothing more, be it since just now; empty if
+// it may.
+func (f *follower) toEnd() string {
 	select {
 	case <-f.signals:
 		f.ending.Store(true)
 	default:
 	}
-	return f.ending.Load()
+	if f.ending.Load() {
+		return toldToEnd
+	}
+	select {
+	case <-f.over:
+		return noTime
+	default:
+		return ""
+	}
 }
 
 // notify is client.Options.Notify.
@@ -95,10 +109,6 @@ func (f *follower) until(h *client.Handle, enough func(client.Status) bool, each
 	}
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
-	var over <-chan time.Time
-	if f.Timeout > 0 {
-		over = time.After(f.Timeout)
-	}
 	defer f.screen.Clear()
 	f.interrupts.Store(0)
 	f.why.Store(nil)
@@ -126,8 +136,8 @@ func (f *follower) until(h *client.Handle, enough func(client.Status) bool, each
 			return f.ended(h)
 		case <-f.changed:
 		case <-tick.C:
-		case <-over:
-			return f.letGo(h, "the time of --timeout is over")
+		case <-f.over:
+			return f.letGo(h, noTime)
 		case s := <-f.signals:
 			f.ending.Store(true)
 			if s != os.Interrupt {
@@ -152,7 +162,11 @@ func (f *follower) cancel(h *client.Handle) {
 	f.say("cancelling %s; Ctrl-C again lets go of it", h.ID())
 }
 
-const toldToEnd = "the command was told to end"
+// Why a call is let go of.
+const (
+	toldToEnd = "the command was told to end"
+	noTime    = "the time of --timeout is over"
+)
 
 // gone is what is said of a form that is open when the call is let go of.
 func (f *follower) gone(q client.Question) string {

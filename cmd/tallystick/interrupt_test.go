@@ -15,8 +15,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/desk"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/exit"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/settings"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/terminal"
 )
 
 // served is a desk in this process, and what the command needs to reach it.
@@ -240,6 +244,36 @@ func TestResumeBeginsNothingMoreAfterASignal(t *testing.T) {
 				t.Errorf("exit code %d, %s; it said\n%s", code, r.out.String(), rest)
 			}
 		})
+	}
+}
+
+// The time of a command is one for all that it does.
+func TestResumeBeginsNothingMoreWhenItsTimeIsOver(t *testing.T) {
+	t.Parallel()
+	s, arguments, _ := withJobs(t)
+	for range 2 {
+		r := s.start(t, "", "start", s.url, "job", "{"+arguments+"}")
+		if code, rest := r.end(t); code != 0 {
+			t.Fatalf("exit code %d; it said\n%s", code, rest)
+		}
+	}
+	r := s.start(t, "", "resume", "--json", "--timeout", "1s")
+	code, rest := r.end(t)
+	if out := r.out.String(); code != 12 || strings.Count(out, `"outcome":"detached"`) != 2 || strings.Count(out, "not begun, as the time of --timeout is over") != 1 {
+		t.Errorf("exit code %d, %s; it said\n%s", code, out, rest)
+	}
+}
+
+func TestLookingOnTakesNoTimeOfItsOwn(t *testing.T) {
+	t.Parallel()
+	s, h := heldCall(t)
+	m := openMemoryOf(t, s)
+	over := make(chan struct{})
+	close(over)
+	f := &follower{app: &app{ctx: t.Context(), Settings: &settings.Settings{Timeout: time.Hour}, screen: terminal.NewScreen(os.Stderr)}, answers: &respondent{}, over: over}
+	e, left, err := f.lookOn(m, h.Status(), nil)
+	if err != nil || !left || e.code != exit.Detached || !strings.HasPrefix(e.text, noTime) {
+		t.Errorf("%+v, %v, %v", e, left, err)
 	}
 }
 

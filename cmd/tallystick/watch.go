@@ -77,7 +77,8 @@ func resumeCommand() *cobra.Command {
 		Long: `Goes on with calls until they end: with those named, or with all that nobody is at
 and whose end nobody has been told. It goes through them in turn. With --json it
 prints a line for the end of each. The exit code is that of the first that was not
-completed. After Ctrl-C or SIGTERM it goes on with no other call.`,
+completed. After Ctrl-C or SIGTERM, or when its time is over, it goes on with no other
+call.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return do(cmd, w.common, w.reaching, func(a *app) error { return a.resume(w, args) })
 		},
@@ -206,10 +207,6 @@ func (f *follower) lookOn(m *client.Memory, st client.Status, each func(client.S
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	defer f.screen.Clear()
-	var until <-chan time.Time
-	if f.Timeout > 0 {
-		until = time.After(f.Timeout)
-	}
 	asked, unanswered := map[string]bool{}, make(chan string)
 	nobody := map[string]bool{} // here can answer these
 	for interrupts := 0; ; {
@@ -244,8 +241,8 @@ func (f *follower) lookOn(m *client.Memory, st client.Status, each func(client.S
 		case <-tick.C:
 		case id := <-unanswered:
 			nobody[id] = true
-		case <-until:
-			return f.leave(st.ID, "the time of --timeout is over"), true, nil
+		case <-f.over:
+			return f.leave(st.ID, noTime), true, nil
 		case s := <-f.signals:
 			f.ending.Store(true)
 			if s != os.Interrupt {
@@ -347,13 +344,13 @@ func (a *app) resume(w watching, ids []string) error {
 	return nil
 }
 
-// inTurn goes on with one of several calls, unless the command was told to end.
+// inTurn goes on with one of several calls, unless the command is to end.
 // The status is empty if there is no such call.
 func (f *follower) inTurn(m *client.Memory, id string, again bool) (client.Status, end) {
-	if f.toEnd() {
+	if why := f.toEnd(); why != "" {
 		st, err := m.Status(f.ctx, id)
 		if err == nil {
-			err = &client.Error{ID: id, Kind: client.ErrDetached, Reason: "not begun, as the command was told to end"}
+			err = &client.Error{ID: id, Kind: client.ErrDetached, Reason: "not begun, as " + why}
 		}
 		return st, endOf("", nil, err)
 	}
