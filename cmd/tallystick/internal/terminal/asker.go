@@ -178,7 +178,7 @@ func (a *asking) ask() (client.Answer, error) {
 			}
 			continue
 		}
-		answer, again, err := a.send(content, sheet.masked(content), sheet.cut(a.width)+sheet.leftOut(content, a.width), len(f.Fields) > 0)
+		answer, again, err := a.send(content, sheet.cut(a.width)+sheet.leftOut(content, a.width), len(f.Fields) > 0)
 		if !again {
 			return answer, err
 		}
@@ -222,11 +222,11 @@ func given(chosen string) client.Answer {
 }
 
 // send shows what accepting means, secrets masked, and asks for the choice.
-func (a *asking) send(content, shown jsontext.Value, more string, filled bool) (answer client.Answer, again bool, err error) {
+func (a *asking) send(content jsontext.Value, more string, filled bool) (answer client.Answer, again bool, err error) {
 	choices := []string{accept, decline, dismiss}
 	if filled {
 		choices = []string{sendIt, change, decline, dismiss}
-		a.Screen.Say("Accepting sends:\n%s", safetext.Frame{Mark: mark, Width: a.width, Limit: mostArguments}.JSON(shown))
+		a.Screen.Say("Accepting sends:\n%s", safetext.Frame{Mark: mark, Width: a.width, Limit: mostArguments}.JSON(form.FindSecrets(a.q.Schema).Mask(content)))
 		io.WriteString(a.Screen, more)
 	} else {
 		a.Screen.Say("It asks for nothing but a choice.")
@@ -258,14 +258,18 @@ func (a *asking) unshowable(why error) (client.Answer, error) {
 			return given(chosen), err
 		}
 		var typed string
-		goBack, answer, err := a.fill(newPage(huh.NewInput().Title("The content, as a JSON object").Value(&typed).Validate(isObject)))
+		input := huh.NewInput().Title("The content, as a JSON object").Value(&typed).Validate(isObject)
+		if form.FindSecrets(a.q.Schema).Any() {
+			input.EchoMode(huh.EchoModePassword)
+		}
+		goBack, answer, err := a.fill(newPage(input))
 		if goBack {
 			continue
 		}
 		if err != nil || answer.Action != "" {
 			return answer, err
 		}
-		answer, again, err := a.send(jsontext.Value(typed), jsontext.Value(typed), "", true)
+		answer, again, err := a.send(jsontext.Value(typed), "", true)
 		if !again {
 			return answer, err
 		}

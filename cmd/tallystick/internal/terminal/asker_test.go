@@ -413,3 +413,16 @@ func TestASecretIsNotShown(t *testing.T) {
 		})
 	}
 }
+
+func TestASecretWrittenAsJSONIsNotShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &person{t: t, pages: [][]string{{"down", "enter"}, {`{"delete_all":{},"pin":"hunter2"}`, "enter"}, keysOf.send}}
+		a, err := p.asker().Answer(t.Context(), formOf(`"delete_all":{"type":"object"},"pin":{"type":"string","format":"password"}`))
+		if err != nil || string(a.Content) != `{"delete_all":{},"pin":"hunter2"}` {
+			t.Fatalf("%s, %v", a.Content, err)
+		}
+		if all := p.out.String() + strings.Join(p.seen, ""); strings.Contains(all, "hunter") || !strings.Contains(all, "***(9 bytes)") || !strings.Contains(all, `"delete_all": {}`) {
+			t.Error(all)
+		}
+	})
+}

@@ -1,14 +1,12 @@
 package terminal
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
 	"charm.land/huh/v2"
 	"github.com/charmbracelet/x/ansi"
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/form"
@@ -220,28 +218,6 @@ func (s *sheet) content() (jsontext.Value, error) {
 		values[f.Name] = v
 	}
 	return s.form.Content(values)
-}
-
-// masked is the content without what is secret in it.
-func (s *sheet) masked(content jsontext.Value) jsontext.Value {
-	var values map[string]jsontext.Value
-	if json.Unmarshal(content, &values) != nil {
-		return content
-	}
-	secret := false
-	for _, f := range s.form.Fields {
-		if v, given := values[f.Name]; given && f.Secret {
-			values[f.Name], secret = jsontext.Value(fmt.Sprintf(`"***(%d bytes)"`, len(v))), true
-		}
-	}
-	if !secret {
-		return content
-	}
-	b, err := json.Marshal(values, json.Deterministic(true))
-	if err != nil {
-		return jsontext.Value(`"not shown"`)
-	}
-	return b
 }
 
 // leftOut names the fields that are not sent though the server has a default
