@@ -78,6 +78,7 @@ type app struct {
 	common
 	reaching
 	*settings.Settings
+	given  string // the flags that name files, as a suggested command repeats them
 	in     *os.File
 	out    io.Writer
 	screen *terminal.Screen // standard error
@@ -89,6 +90,11 @@ type app struct {
 // do runs f as the command, reports its error, and makes the exit code of it.
 func do(cmd *cobra.Command, c common, r reaching, f func(*app) error) error {
 	a := &app{ctx: cmd.Context(), common: c, reaching: r, in: os.Stdin, out: os.Stdout, screen: terminal.NewScreen(os.Stderr)}
+	for _, name := range []string{"config", "memory"} {
+		if flag := cmd.Flags().Lookup(name); flag.Changed {
+			a.given += " --" + name + " " + quoted(flag.Value.String())
+		}
+	}
 	var err error
 	if a.Settings, err = settings.Load(cmd.Flags()); err == nil {
 		err = f(a)
@@ -119,13 +125,14 @@ func (a *app) fail(f failure, server string, err error) error {
 // failed prints an end of which there is no call to show.
 func (a *app) failed(f failure, e end, server string) error {
 	a.say("tallystick: %s", e.text)
-	for _, next := range e.next(server) {
-		a.say("  %s", next)
+	next := a.next(e, server)
+	for _, s := range next {
+		a.say("  %s", s)
 	}
 	if !a.json {
 		return nil
 	}
-	f.Outcome, f.Exit, f.Error, f.Next = e.code.Name(), e.code, e.document(), e.next(server)
+	f.Outcome, f.Exit, f.Error, f.Next = e.code.Name(), e.code, e.document(), commands(next)
 	return a.print(f)
 }
 
@@ -192,7 +199,7 @@ func (a *app) notWritten(st client.Status, err error) error {
 		return err
 	}
 	a.say("tallystick: the call %s is %s, and this could not be written: %s (exit %d, %s)", st.ID, st.State, textOf(u.err), exit.NotWritten, exit.NotWritten.Name())
-	a.say("  tallystick watch %s", st.ID)
+	a.say("  tallystick watch %s%s", st.ID, a.given)
 	return &told{exit.NotWritten}
 }
 

@@ -123,45 +123,75 @@ func (e end) id() string {
 	return failed.ID
 }
 
-// next are commands that can come next. server is the call's, if it is known.
-func (e end) next(server string) []string {
+// A suggestion is a command that can come next.
+type suggestion struct {
+	command string
+	remark  string // for people
+}
+
+func (s suggestion) String() string {
+	if s.remark == "" {
+		return s.command
+	}
+	return s.command + "  (" + s.remark + ")"
+}
+
+// next are commands that can come after e. server is the call's, if it is known.
+func (a *app) next(e end, server string) []suggestion {
+	all := e.next(server)
+	for i := range all {
+		all[i].command += a.given
+	}
+	return all
+}
+
+// commands are the suggestions as --json has them.
+func commands(all []suggestion) (commands []string) {
+	for _, s := range all {
+		commands = append(commands, s.String())
+	}
+	return commands
+}
+
+// next is app.next, but for the flags that a suggestion has to repeat.
+func (e end) next(server string) []suggestion {
 	id := e.id()
 	switch {
 	case errors.Is(e.err, signin.ErrSignIn) && server != "":
-		return []string{"tallystick servers login " + quoted(server)}
+		return []suggestion{{"tallystick servers login " + quoted(server), ""}}
 	case errors.Is(e.err, client.ErrNotFound):
-		return []string{"tallystick tasks"}
+		return []suggestion{{"tallystick tasks", ""}}
 	case id == "":
 		return nil
 	case errors.Is(e.err, client.ErrNeedsInput):
 		var failed *client.Error
 		errors.As(e.err, &failed)
 		if len(failed.Questions) == 0 {
-			return []string{"tallystick resume " + id + "  (on a terminal, or with --answer or --yes)"}
+			return []suggestion{{"tallystick resume " + id, "on a terminal, or with --answer or --yes"}}
 		}
 		return answers(id, failed.Questions)
 	case errors.Is(e.err, client.ErrUnknown):
-		return []string{"tallystick resume --again " + id + "  (sends it once more: only if that does no harm)"}
+		return []suggestion{{"tallystick resume --again " + id, "sends it once more: only if that does no harm"}}
 	case errors.Is(e.err, client.ErrBusy):
-		return []string{"tallystick watch " + id}
+		return []suggestion{{"tallystick watch " + id, ""}}
 	case errors.Is(e.err, client.ErrDetached), errors.Is(e.err, client.ErrRounds), errors.Is(e.err, client.ErrUnreachable), errors.Is(e.err, client.ErrUnauthorized):
-		return []string{"tallystick resume " + id, "tallystick cancel " + id}
+		return []suggestion{{"tallystick resume " + id, ""}, {"tallystick cancel " + id, ""}}
 	}
 	return nil
 }
 
 // answers are the commands that answer these questions.
-func answers(id string, questions []client.Question) []string {
-	next := []string{"tallystick answer " + id + "  (on a terminal)"}
+func answers(id string, questions []client.Question) []suggestion {
+	next := []suggestion{{"tallystick answer " + id, "on a terminal"}}
 	for _, q := range questions {
 		key := quoted(q.Key)
 		if q.Kind != client.Form || strings.Contains(q.Key, "\x00") { // that is in no argument
 			continue
 		}
 		if _, err := yes(q.Schema); err == nil {
-			next = append(next, "tallystick answer "+id+" --yes "+key+"  (or --decline "+key+")")
+			next = append(next, suggestion{"tallystick answer " + id + " --yes " + key, "or --decline " + key})
 		} else {
-			next = append(next, "tallystick answer "+id+" --answer "+toAnswer(q.Key)+"  (or --decline "+key+")")
+			next = append(next, suggestion{"tallystick answer " + id + " --answer " + toAnswer(q.Key), "or --decline " + key})
 		}
 	}
 	return next

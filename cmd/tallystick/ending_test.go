@@ -52,7 +52,7 @@ func TestEveryErrorOfACallHasItsCode(t *testing.T) {
 		{errors.New("anything else"), exit.Failed, ""},
 	} {
 		e := endOf("", nil, tt.err)
-		next := strings.Join(e.next("desk"), "\n")
+		next := strings.Join(commands((&app{}).next(e, "desk")), "\n")
 		if e.code != tt.want || (next == "") != (tt.next == "") || !strings.Contains(next, tt.next) {
 			t.Errorf("%v: %s, next %q; want %s, %q", tt.err, e.code.Name(), next, tt.want.Name(), tt.next)
 		}
@@ -143,7 +143,7 @@ func TestASuggestionNamesTheVeryKey(t *testing.T) {
 		if len(next) != 3 {
 			t.Fatalf("%q: %q", key, next)
 		}
-		for _, line := range next[1:] {
+		for _, line := range commands(next[1:]) {
 			if safetext.Line(line) != line {
 				t.Fatalf("%q drives a terminal", line)
 			}
@@ -175,7 +175,7 @@ func TestASuggestionNamesTheVeryKey(t *testing.T) {
 	if got := toAnswer(""); got != "'={…}'" {
 		t.Errorf("%s: zsh takes a bare = for the path of a command", got)
 	}
-	if next := answers("id", []client.Question{{Key: "a\x00b", Kind: client.Form}}); len(next) != 1 || !strings.Contains(next[0], "on a terminal") {
+	if next := answers("id", []client.Question{{Key: "a\x00b", Kind: client.Form}}); len(next) != 1 || next[0].remark != "on a terminal" {
 		t.Errorf("of a key that is in no argument: %q", next)
 	}
 }

@@ -174,7 +174,7 @@ func (f *follower) gone(q client.Question) string {
 	if why == nil {
 		return ""
 	}
-	return "The question is not answered, and stays open: " + *why + ". Come back with\n  tallystick answer " + q.Call
+	return "The question is not answered, and stays open: " + *why + ". Come back with\n  tallystick answer " + q.Call + f.given
 }
 
 // letGo ends the driving, not the call, unless that has ended meanwhile.

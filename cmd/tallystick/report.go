@@ -79,9 +79,10 @@ func infoOf(st client.Status) callInfo {
 	return c
 }
 
-// end adds how it has ended.
-func (c callInfo) end(st client.Status, e end) callInfo {
-	c.Outcome, c.Exit, c.Error, c.Next = e.code.Name(), &e.code, e.document(), e.next(st.Server)
+// infoOfEnd is infoOf, and how the call has ended.
+func (a *app) infoOfEnd(st client.Status, e end) callInfo {
+	c := infoOf(st)
+	c.Outcome, c.Exit, c.Error, c.Next = e.code.Name(), &e.code, e.document(), commands(a.next(e, st.Server))
 	if e.result != nil {
 		c.Result = valid(e.result.Raw)
 	}
@@ -105,7 +106,7 @@ func stamp(t time.Time) string {
 // show prints how a call has ended. event is for --json.
 func (a *app) show(st client.Status, e end, event string) error {
 	if a.json {
-		info := infoOf(st).end(st, e)
+		info := a.infoOfEnd(st, e)
 		info.Event = event
 		if err := a.print(info); err != nil {
 			return a.notWritten(st, err)
@@ -137,8 +138,8 @@ func (a *app) explain(st client.Status, e end) {
 		a.cards(st)
 	}
 	a.say("tallystick: %s (exit %d, %s)", e.text, e.code, e.code.Name())
-	for _, next := range e.next(st.Server) {
-		a.hint("  %s", next)
+	for _, s := range a.next(e, st.Server) {
+		a.hint("  %s", s)
 	}
 }
 

@@ -71,6 +71,7 @@ func TestNothingForeignDrivesTheTerminal(t *testing.T) { script(t, "hostile") }
 func TestAJobIsStartedAndComeBackTo(t *testing.T) { script(t, "later") }
 
 func TestWhatCannotBeShownAsTextIsShownAsItCame(t *testing.T)   { script(t, "odd") }
+func TestASuggestionIsForTheFilesThatWereGiven(t *testing.T)    { script(t, "suggested") }
 func TestACallIsSeenThrough(t *testing.T)                       { script(t, "refund") }
 func TestServersHaveNamesAndNoSecrets(t *testing.T)             { script(t, "servers") }
 func TestToolsAreListed(t *testing.T)                           { script(t, "tools") }

@@ -275,7 +275,7 @@ func (a *app) listServers() error {
 		return a.print(doc)
 	}
 	if len(names) == 0 {
-		a.hint("no servers in %s: tallystick servers add NAME URL", safetext.Line(a.Path))
+		a.hint("no servers in %s: tallystick servers add NAME URL%s", safetext.Line(a.Path), a.given)
 		return nil
 	}
 	var b strings.Builder
@@ -318,7 +318,7 @@ func (a *app) removeServer(name string, force bool) error {
 		return err
 	}
 	if open > 0 && !force {
-		return usage("%s to %s that have not ended: see tallystick tasks, or use --force", plural(open, "call"), name)
+		return usage("%s to %s that have not ended: see tallystick tasks%s, or use --force", plural(open, "call"), name, a.given)
 	}
 	err = settings.Change(a.Path, func(f *settings.File) error {
 		delete(f.Servers, name)

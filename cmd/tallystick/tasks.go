@@ -39,7 +39,7 @@ func (a *app) tasks() error {
 	}
 	all, unread := m.List(a.ctx) // what can be read is shown whatever else cannot
 	if unread != nil && len(all) == 0 {
-		return unreadable(unread)
+		return a.unreadable(unread)
 	}
 	if a.json {
 		doc := struct {
@@ -48,7 +48,7 @@ func (a *app) tasks() error {
 		for _, st := range all {
 			doc.Calls = append(doc.Calls, infoOf(st))
 		}
-		return errors.Join(a.print(doc), unreadable(unread))
+		return errors.Join(a.print(doc), a.unreadable(unread))
 	}
 	if len(all) == 0 {
 		a.hint("no calls are remembered in %s", safetext.Line(a.Settings.Memory))
@@ -65,15 +65,15 @@ func (a *app) tasks() error {
 	if slices.ContainsFunc(all, driven) {
 		defer a.hint("* a process is at it")
 	}
-	return errors.Join(a.text("%s", strings.TrimSuffix(b.String(), "\n")), unreadable(unread))
+	return errors.Join(a.text("%s", strings.TrimSuffix(b.String(), "\n")), a.unreadable(unread))
 }
 
 // unreadable says what to do about calls that cannot be read.
-func unreadable(err error) error {
+func (a *app) unreadable(err error) error {
 	if err == nil {
 		return nil
 	}
-	return usage("%v\nput the memory's own key file back, or remove these calls: tallystick forget ID --force", err)
+	return usage("%v\nput the memory's own key file back, or remove these calls: tallystick forget ID --force%s", err, a.given)
 }
 
 // driven reports whether a process is at a call.
@@ -163,7 +163,7 @@ func (a *app) cancel(id string) error {
 		e.code = exit.Completed
 	}
 	if a.json {
-		err = a.print(infoOf(st).end(st, e))
+		err = a.print(a.infoOfEnd(st, e))
 	} else {
 		err = a.text("%s %s%s", id, st.State, reasonOf(e))
 	}

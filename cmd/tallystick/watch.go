@@ -303,10 +303,10 @@ func (a *app) resume(w watching, ids []string) error {
 	if len(ids) == 0 {
 		all, err := m.List(a.ctx)
 		if err != nil && len(all) == 0 {
-			return unreadable(err)
+			return a.unreadable(err)
 		}
 		if err != nil {
-			a.hint("%s", textOf(unreadable(err)))
+			a.hint("%s", textOf(a.unreadable(err)))
 		}
 		for _, st := range all {
 			if !st.Seen && (st.Driver == "" || st.State.Final()) {
