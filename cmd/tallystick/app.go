@@ -234,6 +234,14 @@ func (a *app) target(arg string, command []string) (target, error) {
 		arg = settings.CommandName(command)
 	}
 	name, server, err := a.Find(arg)
+	var missing *settings.NoServer
+	if errors.As(err, &missing) {
+		name := "NAME"
+		if settings.IsName(arg) {
+			name = arg
+		}
+		return target{}, usage("%v. Add it with: tallystick servers add %s URL%s, or write its URL", err, name, a.given)
+	}
 	if err != nil {
 		return target{}, err
 	}

@@ -77,8 +77,16 @@ var (
 	varName     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
+// IsName reports whether a server can have this name.
+func IsName(name string) bool { return serverName.MatchString(name) }
+
+// NoServer is the error for a server that is in no settings, and no URL.
+type NoServer struct{ text string }
+
+func (n *NoServer) Error() string { return n.text }
+
 func (s Server) check(name string) error {
-	if !serverName.MatchString(name) {
+	if !IsName(name) {
 		return fmt.Errorf("server %q: a name is of letters, digits, '.', '_' and '-', at most 64", name)
 	}
 	if err := s.Check(); err != nil {
@@ -149,7 +157,7 @@ func (s Server) Origin() string {
 
 // Find returns the server that is meant by a name of the settings, by a URL,
 // or by what CommandName made of a command. The name is the one under which
-// calls are remembered.
+// calls are remembered. Errors: [Problem], [NoServer].
 func (s *Settings) Find(arg string) (name string, server Server, err error) {
 	if known, ok := s.Servers[arg]; ok {
 		return arg, known, nil
@@ -166,7 +174,7 @@ func (s *Settings) Find(arg string) (name string, server Server, err error) {
 		if len(s.Servers) > 0 {
 			names = "known are " + strings.Join(slices.Sorted(maps.Keys(s.Servers)), ", ")
 		}
-		return "", server, problem("no server %q: %s. Add it with: tallystick servers add %s URL, or write its URL", arg, names, arg)
+		return "", server, &NoServer{fmt.Sprintf("no server %q: %s", arg, names)}
 	}
 	if err := server.Check(); err != nil {
 		return "", server, &Problem{err.Error()}
