@@ -148,7 +148,7 @@ func (a *app) next(e end, server string) []suggestion {
 // commands are the suggestions as --json has them.
 func commands(all []suggestion) (commands []string) {
 	for _, s := range all {
-		commands = append(commands, s.String())
+		commands = append(commands, s.command)
 	}
 	return commands
 }
@@ -188,11 +188,11 @@ func answers(id string, questions []client.Question) []suggestion {
 		if q.Kind != client.Form || strings.Contains(q.Key, "\x00") { // that is in no argument
 			continue
 		}
-		if _, err := yes(q.Schema); err == nil {
-			next = append(next, suggestion{"tallystick answer " + id + " --yes " + key, "or --decline " + key})
-		} else {
-			next = append(next, suggestion{"tallystick answer " + id + " --answer " + toAnswer(q.Key), "or --decline " + key})
+		accept := " --yes " + key
+		if _, err := yes(q.Schema); err != nil {
+			accept = " --answer " + toAnswer(q.Key)
 		}
+		next = append(next, suggestion{"tallystick answer " + id + accept, ""}, suggestion{"tallystick answer " + id + " --decline " + key, ""})
 	}
 	return next
 }
