@@ -17,6 +17,7 @@ import (
 
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/exit"
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/plainjson"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/settings"
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/tour"
 )
 
@@ -42,7 +43,8 @@ func run(root *cobra.Command, understood *bool) int {
 		return 130
 	}
 	code := exit.Failed
-	if !*understood {
+	var problem *settings.Problem
+	if !*understood || errors.As(err, &problem) {
 		code = exit.Usage
 	}
 	fmt.Fprintln(os.Stderr, "tallystick:", err)
@@ -83,11 +85,18 @@ func command() (*cobra.Command, *bool) {
 		Long: `Makes MCP calls (revision 2026-07-28, and servers of 2025) and drives them to
 their end: it asks you what the server asks, watches tasks, and remembers every
 call on disk, so that nothing is lost when this process ends.`,
-		SilenceUsage:     true,
-		SilenceErrors:    true,
-		Args:             cobra.NoArgs,
-		PersistentPreRun: func(*cobra.Command, []string) { understood = true },
-		RunE:             func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			// Cobra looks at these only after this.
+			if err := errors.Join(cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups()); err != nil {
+				return err
+			}
+			understood = true
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	// A command that is not known has no flags that are: the command is what is
 	// wrong.
@@ -156,10 +165,10 @@ whether all of it was so.`,
 					return d.leaveRunning(ctx, cmd.OutOrStdout())
 				}
 				if cmd.Flags().Changed("addr") {
-					return errors.New("--addr is for --serve; the walk takes a free port")
+					return usage("--addr is for --serve; the walk takes a free port")
 				}
 				if d.metrics {
-					return errors.New("--metrics is for --serve")
+					return usage("--metrics is for --serve")
 				}
 				return tour.Run(ctx, d.tour())
 			})
