@@ -116,8 +116,8 @@ func cancelCommand() *cobra.Command {
 		Short: "Cancel a call and say how it ended",
 		Long: `Cancels a call and waits for its end. A task may complete all the same: its server
 decides. The exit code is 0 if the call is cancelled, and 1 if it ended in another
-way. With --json "outcome" and "exit" say just that, and "state", "result" and "error"
-how the call ended.`,
+way, be it before. With --json "outcome" and "exit" say just that, and "state",
+"result" and "error" how the call ended.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return do(cmd, w.common, w.reaching, func(a *app) error { return a.cancel(args[0]) })
@@ -139,8 +139,9 @@ func (a *app) cancel(id string) error {
 	if err != nil {
 		return err
 	}
-	if st.State.Final() {
-		return usage("the call has ended already: %s", st.State)
+	if st.State.Final() { // by itself, or by another cancel: the same is said of it
+		r, err := m.Result(a.ctx, id)
+		return a.cancelled(st, endOf(st.Method, r, err))
 	}
 	// On disk first, so that nothing is sent any more by whoever drives it.
 	if err := m.Cancel(a.ctx, id); err != nil {
@@ -158,6 +159,11 @@ func (a *app) cancel(id string) error {
 	if !st.State.Final() {
 		return f.report(st, e, "")
 	}
+	return a.cancelled(st, e)
+}
+
+// cancelled tells how a call ended that was to be cancelled.
+func (a *app) cancelled(st client.Status, e end) (err error) {
 	e.code = exit.Failed
 	if st.State == client.Cancelled {
 		e.code = exit.Completed
@@ -165,7 +171,7 @@ func (a *app) cancel(id string) error {
 	if a.json {
 		err = a.print(a.infoOfEnd(st, e))
 	} else {
-		err = a.text("%s %s%s", id, st.State, reasonOf(e))
+		err = a.text("%s %s%s", st.ID, st.State, reasonOf(e))
 	}
 	if err == nil && e.code != exit.Completed {
 		return &told{e.code}
