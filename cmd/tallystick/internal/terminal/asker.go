@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os/exec"
 	"runtime"
 	"strings"
 	"time"
 
 	"charm.land/huh/v2"
+	"github.com/charmbracelet/x/ansi"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tallystick/tallystick/client"
@@ -193,7 +195,6 @@ const (
 	decline = "Decline: an explicit no"
 	dismiss = "Dismiss: close it without a choice"
 	back    = "Back to the form"
-	openIt  = "Open the address in a browser"
 	haveIt  = "Accept: I have done it, or go there by myself"
 	typeIt  = "Write the answer as JSON"
 )
@@ -287,6 +288,7 @@ func isObject(s string) error {
 // address asks about a URL. What it opens is the address that was judged.
 func (a *asking) address() (client.Answer, error) {
 	l := link.Judge(a.q.URL)
+	openIt := "Open " + theEnd(l.Host, a.width-beside-len("Open ")) + " in a browser"
 	choices := []string{openIt, haveIt, decline, dismiss}
 	if l.Refused != "" {
 		choices = []string{decline, dismiss}
@@ -319,7 +321,7 @@ func (a *asking) choose(title string, choices ...string) (string, error) {
 	}
 	for {
 		var chosen string
-		end, err := a.leave(newPage(huh.NewSelect[string]().Title(title).Options(options...).Value(&chosen).
+		end, err := a.leave(newPage(huh.NewSelect[string]().Title(a.whose(title)).Options(options...).Value(&chosen).
 			Validate(func(chosen string) error {
 				if chosen == "" {
 					return errors.New("choose one")
@@ -335,6 +337,36 @@ func (a *asking) choose(title string, choices ...string) (string, error) {
 			}
 		}
 	}
+}
+
+// beside is how many columns huh has beside the text of a choice.
+const beside = 4
+
+// whose is the title with the server and the tool, for where the card has left
+// the screen.
+func (a *asking) whose(title string) string {
+	const most, least = 60, 6
+	cut := func(s string, columns int) string { return ansi.Truncate(s, columns, "…") }
+	server, name := safetext.Line(a.q.Server), safetext.Line(a.q.Name)
+	if u, err := url.Parse(a.q.Server); err == nil && u.Host != "" {
+		server, cut = safetext.Line(u.Host), theEnd
+	}
+	room := a.width - beside - len(title+" ()")
+	if name != "" {
+		room -= len(", ")
+		columns := min(most, max(room/2, room-ansi.StringWidth(server), least))
+		room -= min(ansi.StringWidth(name), columns)
+		name = ", " + ansi.Truncate(name, columns, "…")
+	}
+	return title + " (" + cut(server, min(most, max(room, least))) + name + ")"
+}
+
+// theEnd is a host in so many columns. Whose it is stands at its end.
+func theEnd(host string, columns int) string {
+	if n := ansi.StringWidth(host) - max(columns, 12); n > 0 {
+		return ansi.TruncateLeft(host, n+1, "…")
+	}
+	return host
 }
 
 // leave shows a page until it is done or left. Every other end is an error.

@@ -280,8 +280,10 @@ func TestAnAddressIsOpenedWhenThePersonSaysSo(t *testing.T) {
 						t.Errorf("opened %s", address)
 					}
 				}
-				if offered := strings.Contains(p.seen[0], openIt) || strings.Contains(p.seen[0], "Accept"); offered != (tt.address != "javascript:alert(1)") {
-					t.Errorf("offered:\n%s", p.seen[0])
+				for _, choice := range []string{"Open pay.example in a browser", "Accept"} {
+					if offered := strings.Contains(p.seen[0], choice); offered != (tt.address == "HTTPS://Pay.example/a") {
+						t.Errorf("%s is offered: %t\n%s", choice, offered, p.seen[0])
+					}
 				}
 			})
 		})

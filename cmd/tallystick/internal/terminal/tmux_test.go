@@ -170,9 +170,9 @@ func TestNothingIsOpenedWithoutAKeypress(t *testing.T) {
 	x.without(screen, "OPEN ")
 	screen = x.press("Enter", "choose one")
 	x.without(screen, "OPEN ")
-	x.press("Down", "> Open the address")
+	x.press("Down", "> Open xn--pypal-4ve.example in a browser")
 	x.press("Enter", "OPEN https://xn--pypal-4ve.example/pay", "Opened xn--pypal-4ve.example.", "┃ > — choose —")
-	x.press("Down", "> Open the address")
+	x.press("Down", "> Open xn--pypal-4ve.example in a browser")
 	x.press("Down", "> Accept: I have done it")
 	x.press("Enter", "Accepted.", "RESULT accept", "END")
 }
@@ -251,6 +251,39 @@ func TestALongSchemaLeavesTheCardOnTheScreen(t *testing.T) {
 	x.See("This question cannot be shown as a form", "Its schema:", "> — choose —")
 	x.visible("Server:     desk", "Tool:       refund", `"order": 1234`, "Refund?", "Write the answer as JSON")
 	x.press("C-c", "END")
+}
+
+func TestAChoiceSaysWhoseItIs(t *testing.T) {
+	address := client.Question{Server: "desk", Method: "tools/call", Name: "pay", Message: strings.Repeat("line\n", 400), Key: "k", Kind: client.URL}
+	address.URL = "https://" + strings.Repeat("pay-pal.example.", 6) + "xn--pypal-4ve.example:8443/pay"
+	asked := formOf(yesNo)
+	asked.Server, asked.Name, asked.Message = "https://desk.example/mcp", "refund_all_of_the_orders_of_this_year", address.Message
+	whole := strings.TrimPrefix(strings.TrimSuffix(address.URL, "/pay"), "https://")
+	for _, tt := range []struct {
+		columns, rows int
+		from          string
+	}{
+		{40, 10, "(desk.example,"},
+		{80, 24, "(desk.example, refund_all_of_the_orders_of_this_year)"},
+	} {
+		opens := "Open …" + whole[len(whole)-tt.columns+11:]
+		x := startTmux(t, tt.columns, tt.rows, address, asked)
+		x.See("> — choose —")
+		x.visible("Your answer? (desk, pay)", "  "+opens)
+		x.press("Down", "> "+opens)
+		x.press("Down", "> Accept:")
+		x.visible("Your answer? (desk, pay)", "  "+opens)
+		x.press("Enter", "RESULT accept", "Yes, suggested")
+		x.press("Escape", "Leave the form?", "> — choose —")
+		x.visible("Leave the form? " + tt.from)
+		x.press("Down", "> Back")
+		x.press("Enter", "Yes, suggested")
+		x.press("Down", "> Yes")
+		x.press("Enter", "Accepting sends:", "> — choose —")
+		x.press("Down", "> Accept: send this")
+		x.visible("Your answer? " + tt.from)
+		x.press("C-c", "END")
+	}
 }
 
 func TestLongChoicesLeaveTheCardOnTheScreen(t *testing.T) {
