@@ -122,7 +122,48 @@ call on disk, so that nothing is lost when this process ends.`,
 		}
 	}
 	root.AddCommand(deskCommand())
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.RunE = root.RunE // refuses a shell that it does not know
+		}
+	}
+	root.SetHelpCommand(helpCommand())
 	return root, &understood
+}
+
+// helpCommand is cobra's, but for a command that is not known, of which that
+// says nothing.
+func helpCommand() *cobra.Command {
+	find := func(cmd *cobra.Command, args []string) (*cobra.Command, error) {
+		of, rest, err := cmd.Root().Find(args)
+		if err == nil {
+			err = cobra.NoArgs(of, rest)
+		}
+		return of, err
+	}
+	return &cobra.Command{
+		Use:   "help [COMMAND...]",
+		Short: "Help about any command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			of, err := find(cmd, args)
+			if err != nil {
+				return usage("%v", err)
+			}
+			of.InitDefaultHelpFlag() // so that it is shown
+			return of.Help()
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+			if of, err := find(cmd, args); err == nil {
+				for _, c := range of.Commands() {
+					if c.IsAvailableCommand() {
+						names = append(names, c.Name()+"\t"+c.Short)
+					}
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
 }
 
 const (
