@@ -47,7 +47,8 @@ func local(err error) error {
 
 // common flags, of every command that is not the demo.
 type common struct {
-	json bool
+	json   bool
+	begins bool // no flag: the command makes the settings file if there is none
 }
 
 func (c *common) add(cmd *cobra.Command) {
@@ -95,8 +96,12 @@ func do(cmd *cobra.Command, c common, r reaching, f func(*app) error) error {
 			a.given += " --" + name + " " + quoted(flag.Value.String())
 		}
 	}
+	load := settings.Load
+	if c.begins {
+		load = settings.LoadOrBegin
+	}
 	var err error
-	if a.Settings, err = settings.Load(cmd.Flags()); err == nil {
+	if a.Settings, err = load(cmd.Flags()); err == nil {
 		err = f(a)
 	} else {
 		err = &settings.Problem{Text: err.Error()}

@@ -45,7 +45,7 @@ type adding struct {
 }
 
 func serversAddCommand() *cobra.Command {
-	var c adding
+	c := adding{common: common{begins: true}}
 	cmd := &cobra.Command{
 		Use:   "add NAME URL | add NAME -- COMMAND [ARGUMENT...]",
 		Short: "Give a server a name",

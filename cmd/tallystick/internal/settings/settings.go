@@ -67,13 +67,18 @@ var variables = map[string]string{"noInput": "TALLYSTICK_NO_INPUT", "quiet": "TA
 // Load reads the settings that hold for a command with these flags, of which
 // those of members and "config" count. A file that is not there is empty,
 // unless it was named.
-func Load(flags *pflag.FlagSet) (*Settings, error) {
+func Load(flags *pflag.FlagSet) (*Settings, error) { return load(flags, false) }
+
+// LoadOrBegin is Load for a command that makes the file if it is not there.
+func LoadOrBegin(flags *pflag.FlagSet) (*Settings, error) { return load(flags, true) }
+
+func load(flags *pflag.FlagSet, begins bool) (*Settings, error) {
 	path, named, err := filePath(flags)
 	if err != nil {
 		return nil, err
 	}
 	f, err := ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) && !named {
+	if errors.Is(err, fs.ErrNotExist) && (begins || !named) {
 		f, err = &File{}, nil
 	}
 	if err != nil {
