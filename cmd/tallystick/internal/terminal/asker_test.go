@@ -401,6 +401,27 @@ func TestATitleHidesNoValueButYesAndNo(t *testing.T) {
 	})
 }
 
+func TestChoicesThatDifferInASpaceAreToldApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, many := range []int{0, 20} {
+			values := `"a b","a\u00a0b","a\u202fb","a\u3000b","a\u2003b","a\u200bb"," a","a ",""`
+			for i := range many {
+				values += fmt.Sprintf(`,"more %d"`, i)
+			}
+			p := &person{t: t, pages: [][]string{{"down", "down", "enter"}, keysOf.send}}
+			a, err := p.asker().Answer(t.Context(), formOf(`"delete_all":{"type":"string","enum":[`+values+`]}`))
+			if err != nil || string(a.Content) != `{"delete_all":"a\u00a0b"}` {
+				t.Fatalf("%s, %v", a.Content, err)
+			}
+			for _, want := range []string{"  a b ", `> a\u00a0b `, `  a\u202fb `, `  a\u3000b `, `  a\u2003b `, `  a\u200bb `, `  " a" `, `  "a " `, `  "" `} {
+				if !strings.Contains(p.seen[0], want) {
+					t.Errorf("no %q:\n%s", want, p.seen[0])
+				}
+			}
+		}
+	})
+}
+
 func TestASecretIsNotShown(t *testing.T) {
 	for _, mark := range []string{`"format":"password"`, `"writeOnly":true`} {
 		synctest.Test(t, func(t *testing.T) {

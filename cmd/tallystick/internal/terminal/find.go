@@ -26,6 +26,16 @@ type finder struct {
 	typed  string
 }
 
+// WithKeyMap implements [huh.Field]. A letter is none of the keys, nor is one
+// in the help.
+func (f *finder) WithKeyMap(k *huh.KeyMap) huh.Field {
+	keys := *k
+	keys.MultiSelect.Toggle.SetKeys("space")
+	keys.MultiSelect.Toggle.SetHelp("space", "toggle")
+	f.Field.WithKeyMap(&keys)
+	return f
+}
+
 // Update implements [huh.Model]. What would find nothing is not typed.
 func (f *finder) Update(msg tea.Msg) (huh.Model, tea.Cmd) {
 	typed := f.typed

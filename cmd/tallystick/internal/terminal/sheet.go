@@ -258,12 +258,18 @@ func description(f *form.Field) string {
 	return strings.Join(rows, "\n")
 }
 
+// spaces are those that look like another, which a value may have instead.
+var spaces = strings.NewReplacer("\u00a0", `\u00a0`, "\u202f", `\u202f`, "\u3000", `\u3000`)
+
 // label is a choice's title, and its value if that is another: a title may say
 // what it likes, but for Yes and No, which are ours.
 func label(f *form.Field, c form.Choice) string {
-	value := c.Text()
+	value := spaces.Replace(c.Text())
+	if strings.TrimSpace(value) != value || value == "" {
+		value = `"` + value + `"`
+	}
 	s := value
-	if c.Title != "" && c.Title != value {
+	if c.Title != "" && c.Title != c.Text() {
 		s = c.Title
 		if f.Kind != form.YesNo {
 			s += " (" + value + ")"

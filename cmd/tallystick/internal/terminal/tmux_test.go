@@ -232,6 +232,7 @@ func TestManyChoicesLeaveTheCardOnTheScreen(t *testing.T) {
 	x.press("Down", "> Accept: send this")
 	x.press("Enter", `RESULT accept {"which":"Value 19977"}`, "20000 choices: type to find (the first 100 are here); the space bar chooses")
 	x.visible(asked...)
+	x.without(x.See("space toggle"), "x toggle")
 	x.write("00007", "1 found with 00007", "> [ ] Value 00007")
 	x.press("Space", "[•] Value 00007")
 	for range "00007" {
