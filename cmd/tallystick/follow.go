@@ -32,7 +32,7 @@ type follower struct {
 	current    atomic.Pointer[client.Handle] // the call that is driven; nil: none
 	interrupts atomic.Int32                  // how often it was interrupted
 	ending     atomic.Bool                   // the command was told to end: it begins nothing more
-	why        atomic.Pointer[string]        // the call was let go of; nil: it was not
+	word       atomic.Pointer[string]        // what is said of a form that is taken away; nil: the form's own
 }
 
 // follow begins to listen to signals, and makes who answers.
@@ -111,7 +111,7 @@ func (f *follower) until(h *client.Handle, enough func(client.Status) bool, each
 	defer tick.Stop()
 	defer f.screen.Clear()
 	f.interrupts.Store(0)
-	f.why.Store(nil)
+	f.word.Store(nil)
 	f.current.Store(h)
 	defer f.current.Store(nil)
 	for {
@@ -168,19 +168,24 @@ const (
 	noTime    = "the time of --timeout is over"
 )
 
-// gone is what is said of a form that is open when the call is let go of.
-func (f *follower) gone(q client.Question) string {
-	why := f.why.Load()
-	if why == nil {
-		return ""
+// gone is what is said of a form that is taken away.
+func (f *follower) gone(client.Question) string {
+	if word := f.word.Load(); word != nil {
+		return *word
 	}
-	return "The question is not answered, and stays open: " + *why + ". Come back with\n  tallystick answer " + q.Call + f.given
+	return ""
+}
+
+// staysOpen has that say that the call was let go of.
+func (f *follower) staysOpen(id, why string) {
+	word := "The question is not answered, and stays open: " + why + ". Come back with\n  tallystick answer " + id + f.given
+	f.word.Store(&word)
 }
 
 // letGo ends the driving, not the call, unless that has ended meanwhile.
 func (f *follower) letGo(h *client.Handle, why string) end {
 	why = safetext.Line(why)
-	f.why.Store(&why)
+	f.staysOpen(h.ID(), why)
 	h.Detach()
 	if f.answers.person != nil {
 		f.answers.person.Idle() // its word first

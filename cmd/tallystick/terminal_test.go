@@ -76,13 +76,7 @@ func TestAFormSaysThatTheCommandWasToldToEnd(t *testing.T) {
 			s := served{url: s.url, people: s.people, env: home(t)}
 			driver, driverPID := s.openWithPID(t, append([]string{"call", s.url, "refund", `{"orderId":"A-1001"}`}, header...)...)
 			driver.See("— choose —")
-			list := exec.CommandContext(t.Context(), "tallystick", "tasks")
-			list.Env = s.env
-			out, err := list.Output()
-			if err != nil {
-				t.Fatal(err)
-			}
-			id := strings.Fields(strings.Split(string(out), "\n")[1])[0]
+			id := s.firstCall(t)
 			other, otherPID := s.openWithPID(t, append([]string{"answer", id}, header...)...)
 			other.See("looking on", "— choose —")
 			for _, w := range []struct {
@@ -98,6 +92,38 @@ func TestAFormSaysThatTheCommandWasToldToEnd(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A form that is open when the process goes that was at the call says who asks now.
+func TestAFormSaysThatThisCommandIsAtTheCallNow(t *testing.T) {
+	noSignals(t)
+	t.Parallel()
+	s := served{env: home(t)}
+	driver, pid := s.openWithPID(t, "call", "wipe", "--", "far")
+	driver.See("— choose —")
+	watch := s.open(t, "watch", s.firstCall(t))
+	watch.See("looking on", "— choose —")
+	sendSignal(t, pid, os.Kill)
+	screen := watch.See("This command goes on with it.", "— choose —")
+	if strings.Contains(screen, "answered elsewhere") || strings.Count(screen, "Delete everything?") != 2 {
+		t.Errorf("it says\n%s", screen)
+	}
+	watch.Press("Down", "Enter")
+	watch.See("Accepting sends", "Accept: send this")
+	watch.Press("Down", "Enter")
+	watch.See("delete_all", "exit code 0.")
+}
+
+// firstCall is the id of the first call that is remembered.
+func (s served) firstCall(t *testing.T) string {
+	t.Helper()
+	list := exec.CommandContext(t.Context(), "tallystick", "tasks")
+	list.Env = s.env
+	out, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(strings.Split(string(out), "\n")[1])[0]
 }
 
 func TestAPersonApprovesOnATerminal(t *testing.T) {

@@ -202,7 +202,7 @@ func (f *follower) lookOn(m *client.Memory, st client.Status, each func(client.S
 	var answering sync.WaitGroup // a form has to leave the terminal
 	defer answering.Wait()
 	defer stop()
-	f.why.Store(nil)
+	f.word.Store(nil)
 	f.hint("%s is at this call; looking on", safetext.Line(st.Driver))
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
@@ -226,6 +226,8 @@ func (f *follower) lookOn(m *client.Memory, st client.Status, each func(client.S
 			r, err := m.Result(ctx, st.ID)
 			return endOf(st.Method, r, err), true, nil
 		case st.Driver == "":
+			word := "The question stays open: whoever was at the call has gone. This command goes on with it."
+			f.word.Store(&word)
 			return end{}, false, nil
 		}
 		for _, q := range st.Open {
@@ -285,7 +287,7 @@ func (f *follower) answerAway(ctx context.Context, q client.Question, unanswered
 
 // leave is the end of looking on.
 func (f *follower) leave(id, why string) end {
-	f.why.Store(&why)
+	f.staysOpen(id, why)
 	e := endOf("", nil, &client.Error{ID: id, Kind: client.ErrDetached})
 	e.text = why + ": the call goes on (" + id + ")"
 	return e
