@@ -3,7 +3,9 @@ package main
 import (
 	"encoding/json"
 	"io"
+	"maps"
 	"os"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
@@ -133,9 +135,13 @@ func (a *app) call(c calling, later bool, dash int, args []string) error {
 func (f *follower) begin(cl *client.Client, c calling, name string, arguments json.RawMessage) (*client.Handle, error) {
 	switch {
 	case c.prompt:
-		var args map[string]string
-		if err := json.Unmarshal(arguments, &args); err != nil {
+		var given map[string]*string // nil: null, which is no string
+		if err := json.Unmarshal(arguments, &given); err != nil || slices.Contains(slices.Collect(maps.Values(given)), nil) {
 			return nil, usage("the arguments of a prompt are an object of strings")
+		}
+		args := make(map[string]string, len(given))
+		for name, value := range given {
+			args[name] = *value
 		}
 		return cl.StartPrompt(f.ctx, name, args)
 	case c.resource:
