@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/tallystick/tallystick/client"
 	"github.com/tallystick/tallystick/cmd/tallystick/internal/exit"
+	"github.com/tallystick/tallystick/cmd/tallystick/internal/terminal"
 )
 
 // waiting says that it is asked, and never answers.
@@ -183,5 +186,14 @@ func TestForgetSaysExactlyWhatIsForgotten(t *testing.T) {
 		if e := endOf("", nil, notForgotten([]string{"a", "b", "c"}, i, busy)); e.code != exit.Usage || !strings.HasPrefix(e.text, want) {
 			t.Errorf("%s: %s", e.code.Name(), e.text)
 		}
+	}
+	var out bytes.Buffer
+	a := &app{common: common{json: true}, out: &out, screen: terminal.NewScreen(os.Stderr)}
+	var told *told
+	if err := a.fail(failure{Forgotten: []string{"a"}}, "", notForgotten([]string{"a", "b"}, 1, busy)); !errors.As(err, &told) || told.code != exit.Usage {
+		t.Error(err)
+	}
+	if !strings.HasPrefix(out.String(), `{"forgotten":["a"],"outcome":"usage","exit":2,"error":{"message":"forgotten: a; not forgotten: b: `) {
+		t.Error(out.String())
 	}
 }

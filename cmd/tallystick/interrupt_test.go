@@ -270,7 +270,7 @@ func TestLookingOnTakesNoTimeOfItsOwn(t *testing.T) {
 	m := openMemoryOf(t, s)
 	over := make(chan struct{})
 	close(over)
-	f := &follower{app: &app{ctx: t.Context(), Settings: &settings.Settings{Timeout: time.Hour}, screen: terminal.NewScreen(os.Stderr)}, answers: &respondent{}, over: over}
+	f := &follower{app: &app{ctx: t.Context(), Settings: &settings.Settings{Timeout: time.Hour, Quiet: true}, screen: terminal.NewScreen(os.Stderr)}, answers: &respondent{}, over: over}
 	e, left, err := f.lookOn(m, h.Status(), nil)
 	if err != nil || !left || e.code != exit.Detached || !strings.HasPrefix(e.text, noTime) {
 		t.Errorf("%+v, %v, %v", e, left, err)
