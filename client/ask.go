@@ -98,6 +98,11 @@ func (d *drive) putQuestions() error {
 			return err
 		}
 		e = d.entry()
+	} else if len(ask) > 0 {
+		if err := d.refresh(); err != nil {
+			return err
+		}
+		e = d.entry()
 	}
 	for _, q := range ask {
 		delete(d.first, q.ID)
@@ -112,12 +117,16 @@ func (d *drive) putQuestions() error {
 // to be asked are on disk as shown with it.
 func (d *drive) come(ctx context.Context, f func(*entry)) error {
 	var first []string
+	answers := map[Kind]bool{}
+	for _, k := range kinds {
+		answers[k] = d.c.answers(k)
+	}
 	err := d.update(ctx, func(e *entry) error {
 		f(e)
 		first = nil
 		for i := range e.Questions {
 			q := &e.Questions[i]
-			if !q.open() || q.Live || q.Shown || e.CancelAsked || !d.c.answers(q.Kind) {
+			if !q.open() || q.Live || q.Shown || e.CancelAsked || !answers[q.Kind] {
 				continue
 			}
 			shown := e.asked(q)
@@ -179,7 +188,7 @@ func (d *drive) rule(q Question, ruling Ruling, n int) error {
 func (d *drive) nobody() error {
 	d.mu.Lock()
 	e := d.k.e
-	at := len(d.asking) // an answer is in the entry before its goroutine leaves
+	at, broken := len(d.asking), d.broken // an answer is in the entry before its goroutine leaves
 	var why []error
 	for _, err := range d.failed {
 		if !errors.Is(err, ErrNoAnswer) {
@@ -188,6 +197,9 @@ func (d *drive) nobody() error {
 	}
 	d.mu.Unlock()
 	open := e.status().Open
+	if broken != nil {
+		return fmt.Errorf("an answer could not be kept: %w", broken)
+	}
 	if at > 0 || len(open) == 0 || e.CancelAsked {
 		return nil
 	}
@@ -237,7 +249,14 @@ func (d *drive) consult(q Question) {
 			q.Problem = bad.Error()
 			err = d.consultOnce(ctx, q)
 		}
-		if err != nil && ctx.Err() == nil {
+		var lost *unkept
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case errors.As(err, &lost):
+			d.mu.Lock()
+			d.broken, d.failed[q.ID] = lost.err, lost.err
+			d.mu.Unlock()
+		default:
 			d.c.log.Warn("a question got no answer", "call", d.id, "question", cut(q.Key), "err", err)
 			d.mu.Lock()
 			d.failed[q.ID] = err
@@ -263,8 +282,17 @@ func (d *drive) consultOnce(ctx context.Context, q Question) error {
 	if err != nil {
 		return err
 	}
-	return d.update(context.WithoutCancel(ctx), func(e *entry) error { return d.given(e, q.ID, a, "person") })
+	err = d.update(context.WithoutCancel(ctx), func(e *entry) error { return d.given(e, q.ID, a, "person") })
+	if bad := new(unfit); err != nil && !errors.As(err, &bad) {
+		return &unkept{err}
+	}
+	return err
 }
+
+// unkept is why an answer is not on disk.
+type unkept struct{ err error }
+
+func (u *unkept) Error() string { return "the answer could not be kept: " + u.err.Error() }
 
 // askAnswerer makes an error of a panic.
 func (c *Client) askAnswerer(ctx context.Context, q Question) (a Answer, err error) {

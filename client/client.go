@@ -58,7 +58,7 @@ type Limits struct {
 	Outage    time.Duration // how long a server that is out of reach is tried before a call is set aside: 1 min
 	Rounds    int           // retries of one attachment: 20
 	Questions int           // open at once: 64. A task's, and those of the 2025 era, in one attachment: Rounds times as many
-	Message   int           // bytes of one message from the server: 16 MiB
+	Message   int           // bytes of one message from the server: 16 MiB. Over other transports than HTTP those of a result, and never more than the SDK's 16 MiB
 	Keep      time.Duration // of a call whose outcome its caller has had: 24 h
 }
 
@@ -235,7 +235,11 @@ func (c *Client) Attach(ctx context.Context, id string) (*Handle, error) {
 			return nil, err
 		}
 	}
-	return c.drive(kept)
+	h, err := c.drive(kept)
+	if err != nil {
+		c.opts.Memory.release(kept)
+	}
+	return h, err
 }
 
 // Resume attaches to all calls of this client's server that have not ended, or
@@ -320,13 +324,16 @@ func (c *Client) begin(ctx context.Context, method, name string, args any) (*Han
 	}
 	h, err := c.drive(kept)
 	if err != nil { // whoever called is told that there is no call
+		c.opts.Memory.release(kept)
 		return nil, errors.Join(err, c.opts.Memory.Forget(context.WithoutCancel(ctx), e.ID))
 	}
 	return h, nil
 }
 
-// drive starts the goroutine of a call that this process holds.
+// drive starts the goroutine of a call that this process holds. If it fails,
+// that is the caller's to release.
 func (c *Client) drive(k kept) (*Handle, error) {
+	can := c.capabilities(k.e.Name) // as the Answerer says, which is not asked with the mutex held
 	for {
 		c.mu.Lock()
 		d := c.drives[k.e.ID]
@@ -341,10 +348,9 @@ func (c *Client) drive(k kept) (*Handle, error) {
 	}
 	defer c.mu.Unlock()
 	if c.closed {
-		c.opts.Memory.release(k)
 		return nil, &Error{ID: k.e.ID, Kind: ErrClosed}
 	}
-	d := newDrive(c, k)
+	d := newDrive(c, k, can)
 	c.drives[k.e.ID] = d
 	c.wg.Add(1)
 	go func() {

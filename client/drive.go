@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -32,6 +33,8 @@ type drive struct {
 	poke    <-chan struct{} // somebody else has changed the entry on disk
 	changed chan struct{}   // capacity 1: an Answerer's goroutine has
 
+	cancelling atomic.Int32 // callers who are about to put a cancel on disk
+
 	// Of the driving goroutine.
 	rounds int             // sent in this attachment
 	work   time.Duration   // waited for the server in this attachment
@@ -42,16 +45,17 @@ type drive struct {
 	live   progress                      // the latest report
 	asking map[string]context.CancelFunc // who is at a question, by its id
 	failed map[string]error              // questions that the Answerer could not answer
+	broken error                         // an answer could not be kept
 	asks   int                           // live questions and a task's, in this attachment
 	clock  *stopwatch                    // of the request under way; nil: none
 	result *Result
 	err    error
 }
 
-func newDrive(c *Client, k kept) *drive {
+func newDrive(c *Client, k kept, can capabilities) *drive {
 	d := &drive{
 		c: c, id: k.e.ID, k: k, done: make(chan struct{}), changed: make(chan struct{}, 1),
-		can: c.capabilities(k.e.Name), first: map[string]bool{}, asking: map[string]context.CancelFunc{}, failed: map[string]error{}, poke: k.pokes(),
+		can: can, first: map[string]bool{}, asking: map[string]context.CancelFunc{}, failed: map[string]error{}, poke: k.pokes(),
 	}
 	d.can.tasks = k.e.Method == methodTool
 	d.ctx, d.stop = context.WithCancel(c.ctx)
@@ -129,10 +133,11 @@ func (d *drive) update(ctx context.Context, f func(*entry) error) error {
 // ErrNotFound if that has forgotten the call.
 func (d *drive) refresh() error {
 	d.mu.Lock()
+	before := d.k.version
 	k, err := d.c.opts.Memory.reload(d.ctx, d.k)
 	d.k = k
 	d.mu.Unlock()
-	if err == nil {
+	if err == nil && k.version != before {
 		d.tell()
 	}
 	return err
@@ -154,11 +159,7 @@ func (d *drive) run() {
 	}
 	detached := d.ctx.Err()
 	d.stop()
-	if d.entry().staying() {
-		if err := d.update(context.WithoutCancel(d.ctx), func(e *entry) error { e.stays(); return nil }); err != nil {
-			d.c.log.Warn("a request that has not left stays on record as one that may have", "call", d.id, "err", err)
-		}
-	}
+	d.takeBack()
 	d.mu.Lock()
 	k := d.k
 	e := k.e
@@ -177,6 +178,28 @@ func (d *drive) run() {
 	d.c.gone(d)
 	close(d.done)
 	d.tell()
+}
+
+// takeBack has the entry say again what is so, where a commit has said what was
+// to follow and the driving has ended before that.
+func (d *drive) takeBack() {
+	if e := d.entry(); !e.staying() && (len(d.first) == 0 || e.ended()) {
+		return
+	}
+	err := d.update(context.WithoutCancel(d.ctx), func(e *entry) error {
+		if e.staying() {
+			e.stays()
+		}
+		for id := range d.first {
+			if q := e.questionByID(id); q != nil && q.open() {
+				q.Shown = false
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		d.c.log.Warn("what has not followed stays on record as if it had", "call", d.id, "err", err)
+	}
 }
 
 // explain makes an [Error] of what stops a call that has not ended.

@@ -135,8 +135,13 @@ func (e *entry) leaves(l *link) {
 	}
 }
 
-// stays takes back that it leaves.
-func (e *entry) stays() { e.Stage, e.via = stageReady, nil }
+// stays takes back that it leaves: this attempt has not been done. If none has,
+// the server does not know the request's key yet.
+func (e *entry) stays() {
+	if e.Stage, e.via = stageReady, nil; e.Round == 0 && !e.Maybe {
+		e.FirstSent = time.Time{}
+	}
+}
 
 // staying reports whether nothing of the request, or of this attempt of it, has
 // left, although it is on disk as sent.

@@ -63,6 +63,8 @@ func (h *Handle) Detach() {
 //
 // Cancel returns when that is on disk; [Handle.Wait] tells the end.
 func (h *Handle) Cancel(ctx context.Context) error {
+	h.d.cancelling.Add(1) // from now on nothing leaves: what is written just now may come first
+	defer h.d.cancelling.Add(-1)
 	return h.d.change(ctx, (*entry).askCancel)
 }
 
@@ -87,7 +89,9 @@ func (h *Handle) Again(ctx context.Context) (*Handle, error) {
 	if err != nil {
 		return nil, err
 	}
+	var was *entry
 	k, err = c.opts.Memory.update(ctx, k, func(e *entry) error {
+		was = e.clone()
 		if e.Outcome == nil || e.Outcome.State != Unknown {
 			return &Error{ID: e.ID, Kind: ErrInvalidResponse, Reason: "its outcome is not unknown"}
 		}
@@ -99,7 +103,14 @@ func (h *Handle) Again(ctx context.Context) (*Handle, error) {
 		c.opts.Memory.release(k)
 		return nil, err
 	}
-	return c.drive(k)
+	next, err := c.drive(k)
+	if err != nil { // nobody sends it: it is as it was
+		ctx := context.WithoutCancel(ctx)
+		k, back := c.opts.Memory.update(ctx, k, func(e *entry) error { *e = *was; return nil })
+		c.opts.Memory.release(k)
+		return nil, errors.Join(err, back)
+	}
+	return next, nil
 }
 
 // Forget ends the driving and removes the call from the memory. What the

@@ -90,7 +90,8 @@ func (s *links) ready() *link {
 
 func (s *links) make(m *making, old *link) {
 	if old != nil {
-		old.close()
+		_ = old.hangUp()
+		s.c.wg.Go(old.wg.Wait) // for whoever is asked over it, as long as that takes
 	}
 	m.link, m.err = s.c.connect()
 	s.mu.Lock()
@@ -230,10 +231,16 @@ func (l *link) alive() bool {
 	}
 }
 
+// close ends the connection, and waits for all that goes on over it.
 func (l *link) close() error {
+	err := l.hangUp()
+	l.wg.Wait()
+	return err
+}
+
+func (l *link) hangUp() error {
 	l.stop()
 	err := l.session.Close()
-	l.wg.Wait()
 	if err != nil && !l.web.isHTTP() {
 		return fmt.Errorf("client: closing the connection: %w", err)
 	}
@@ -290,7 +297,14 @@ func (l *link) request(ctx context.Context, x *exchange, o outgoing, heard func(
 				l.wg.Go(func() { l.cancelled(name) })
 			}
 			if wrote != nil && !l.web.isHTTP() {
-				l.stop() // nobody reads at the other end: another connection may serve
+				l.wg.Go(func() {
+					select {
+					case <-wrote:
+					case <-l.ctx.Done():
+					case <-time.After(breath):
+						l.stop() // nobody reads at the other end: another connection may serve
+					}
+				})
 			}
 			return nil, l.lost(x, context.Cause(ctx))
 		}
@@ -348,6 +362,9 @@ func (l *link) cancelled(id string) {
 
 func (l *link) read(x *exchange, r *jsonrpc.Response) (json.RawMessage, error) {
 	if r.Error == nil {
+		if most := l.c.opts.Limits.Message; len(r.Result) > most {
+			return nil, invalid("a result of %d bytes, over Limits.Message %d", len(r.Result), most)
+		}
 		if !isObject(r.Result) {
 			return nil, invalid("the result is not one JSON object without names that come twice")
 		}

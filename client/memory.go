@@ -245,7 +245,7 @@ func (m *Memory) open(id string, r row) (kept, error) {
 }
 
 func (m *Memory) seal(e *entry, version int64) ([]byte, error) {
-	plain, err := json.Marshal(e)
+	plain, err := marshal(e) // with what came from others as they wrote it
 	if err != nil {
 		return nil, err
 	}
@@ -279,10 +279,12 @@ func (m *Memory) insert(ctx context.Context, e *entry) (kept, error) {
 		return kept{}, err
 	}
 	until := time.Now().Add(lease)
+	k := m.hold(kept{e: e, version: 1, driver: m.me, until: until}) // before another client of this memory can claim it
 	if _, err := m.exec(ctx, "insert", e.ID, m.me, until.UnixMilli(), sealed); err != nil {
+		m.letGo(e.ID, k.h)
 		return kept{}, m.failed("keeping a call", err)
 	}
-	return m.hold(kept{e: e, version: 1, driver: m.me, until: until}), nil
+	return k, nil
 }
 
 // update is the driver's way to change an entry: f is called with a copy, once
@@ -325,13 +327,20 @@ func (m *Memory) update(ctx context.Context, k kept, f func(*entry) error) (kept
 // reload reads what this memory drives as it is now. Errors: errLost,
 // ErrNotFound.
 func (m *Memory) reload(ctx context.Context, k kept) (kept, error) {
-	now, err := m.load(ctx, k.e.ID)
+	r, err := m.read(ctx, k.e.ID)
 	if err != nil {
 		return k, err
 	}
-	if now.h = k.h; now.e.Stage == stageSent && k.e.staying() {
-		now.e.via = k.e.via
+	now := k
+	if r.version != k.version {
+		if now, err = m.open(k.e.ID, r); err != nil {
+			return k, err
+		}
+		if now.h = k.h; now.e.Stage == stageSent && k.e.staying() {
+			now.e.via = k.e.via
+		}
 	}
+	now.driver, now.until = r.driver, time.UnixMilli(r.until)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if now.driver != m.me || m.held[k.e.ID] != k.h {
@@ -398,7 +407,7 @@ func (m *Memory) write(ctx context.Context, e *entry, version int64, driving boo
 func (m *Memory) saw(k kept, keep time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.closed && !k.seen {
+	if !m.closed && !k.seen && m.seen[k.e.ID].version <= k.version {
 		m.seen[k.e.ID] = seen{k.version, time.Now().Add(keep)}
 	}
 }

@@ -153,7 +153,7 @@ func (a *Answer) response(k Kind) (json.RawMessage, error) {
 		if !isObject(a.Result) {
 			return nil, fmt.Errorf("an answer to %s is a result object", k)
 		}
-		return a.Result, nil
+		return slices.Clone(a.Result), nil
 	}
 	if !slices.Contains([]string{"accept", "decline", "cancel"}, a.Action) {
 		return nil, fmt.Errorf("the action of an answer is accept, decline or cancel, not %q", a.Action)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -20,7 +21,7 @@ import (
 // marshal is encoding/json without its escaping for HTML, on one line.
 func marshal(v any) (json.RawMessage, error) {
 	if raw, ok := v.(json.RawMessage); ok && len(raw) > 0 {
-		return raw, nil
+		return slices.Clone(raw), nil
 	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -230,11 +231,35 @@ func schemaOf(raw json.RawMessage) (*jsonschema.Resolved, error) {
 	if !isObject(raw) || json.Unmarshal(raw, &s) != nil {
 		return nil, invalid("requestedSchema is no schema")
 	}
+	if refers(raw) {
+		return nil, invalid("requestedSchema refers to schemas: a form is flat")
+	}
 	r, err := s.Resolve(nil)
 	if err != nil {
 		return nil, invalid("requestedSchema: %w", err)
 	}
 	return r, nil
+}
+
+// refers reports whether a schema has references, to itself for instance, which
+// whoever holds a value against it would follow without end.
+func refers(schema json.RawMessage) bool {
+	d := jsontext.NewDecoder(bytes.NewReader(schema), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	for name := ""; ; {
+		t, err := d.ReadToken()
+		if err != nil {
+			return !errors.Is(err, io.EOF)
+		}
+		if t.Kind() == '"' && strings.HasSuffix(strings.ToLower(name), "ref") && strings.HasPrefix(name, "$") {
+			return true
+		}
+		name = ""
+		if _, n := d.StackIndex(d.StackDepth()); t.Kind() == '"' && n%2 == 1 { // of an object, whose members count twice
+			if kind, _ := d.StackIndex(d.StackDepth()); kind == '{' {
+				name = t.String()
+			}
+		}
+	}
 }
 
 // fits holds a response against what was asked.

@@ -63,12 +63,19 @@ func (d *drive) attempt() (*link, json.RawMessage, error) {
 		return nil, nil, err
 	}
 	if d.entry().Round > 0 && !l.modern {
-		return nil, nil, &linkError{kind: notSent, err: errors.New("the server has begun to speak a revision that has no rounds")}
+		var done func()
+		if l, done, err = d.another(d.ctx, l, func(l *link) bool { return l.modern }); err != nil {
+			return nil, nil, err
+		}
+		defer done()
 	}
 	switch e := d.entry(); {
 	case e.staying() && e.CancelAsked:
 		return nil, nil, errCancelAsked
 	case e.staying() && e.via == l: // committed just now
+		if err := d.refresh(); err != nil {
+			return nil, nil, err
+		}
 	case e.Stage == stageReady || e.staying():
 		if err := d.update(context.WithoutCancel(d.ctx), func(e *entry) error {
 			if e.CancelAsked {
@@ -87,7 +94,10 @@ func (d *drive) attempt() (*link, json.RawMessage, error) {
 			return nil, nil, &linkError{kind: lost, err: errors.New("its server does not say that it would know the request again")}
 		}
 	}
-	e := d.left()
+	e, err := d.left(l)
+	if err != nil {
+		return nil, nil, err
+	}
 	raw, err := d.exchange(l, l.exchangeOf(e), d.outgoing(e))
 	var said *serverError
 	if errors.As(err, &said) && said.Code == codeHeaderMismatch && l.inHeaders(e) && l.learn(d.ctx, e.Name) {
@@ -105,6 +115,8 @@ func (d *drive) connected() (*link, error) {
 	if l != nil || err != nil {
 		return l, err
 	}
+	late := time.NewTimer(time.Until(d.entry().Deadline))
+	defer late.Stop()
 	for {
 		if d.entry().CancelAsked {
 			return nil, errCancelAsked
@@ -112,6 +124,8 @@ func (d *drive) connected() (*link, error) {
 		select {
 		case <-m.done:
 			return m.link, m.err
+		case <-late.C:
+			return nil, &linkError{kind: notSent, err: errDeadline}
 		case <-d.ctx.Done():
 			return nil, &linkError{kind: notSent, err: d.ctx.Err()}
 		case <-d.changed:
@@ -124,12 +138,24 @@ func (d *drive) connected() (*link, error) {
 }
 
 // left notes that the request leaves now, if it has not: on disk it has.
-func (d *drive) left() *entry {
+func (d *drive) left(l *link) (*entry, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.k.e.staying() {
+		switch {
+		case d.k.e.CancelAsked, d.cancelling.Load() > 0:
+			return nil, errCancelAsked
+		case d.ctx.Err() != nil:
+			return nil, &linkError{kind: notSent, err: d.ctx.Err()}
+		case !time.Now().Before(d.k.e.Deadline):
+			return nil, &linkError{kind: notSent, err: errDeadline}
+		case !l.alive():
+			return nil, &linkError{kind: notSent, err: errors.New("the connection is lost")}
+		}
+	}
 	e := d.k.e.clone()
 	e.via, d.k.e = nil, e
-	return e
+	return e, nil
 }
 
 // outgoing is the request that the entry is at: the original params, and in a

@@ -144,7 +144,14 @@ func (d *drive) reach() (l *link, done func(), err error) {
 	if l.tasks {
 		return l, func() {}, nil
 	}
-	if l.web.isHTTP() {
+	return d.another(ctx, l, func(l *link) bool { return l.tasks })
+}
+
+// another makes a connection of this call's own to a server that will do, where
+// the one that all share is to one that will not. done is to be called at its
+// end.
+func (d *drive) another(ctx context.Context, shared *link, will func(*link) bool) (l *link, done func(), err error) {
+	if shared.web.isHTTP() {
 		if l, err = d.connectAlone(ctx); err != nil {
 			return nil, nil, err
 		}
@@ -153,12 +160,12 @@ func (d *drive) reach() (l *link, done func(), err error) {
 				d.c.log.Debug("a connection was not closed", "err", err)
 			}
 		}
-		if l.tasks {
+		if will(l) {
 			return l, done, nil
 		}
 		done()
 	}
-	return nil, nil, &linkError{kind: notSent, err: errors.New("the server of the task has no tasks any more")}
+	return nil, nil, &linkError{kind: notSent, err: errors.New("the server has begun to speak a revision without rounds and tasks")}
 }
 
 // connectAlone makes a connection that no other call uses.
