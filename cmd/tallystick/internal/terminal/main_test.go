@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -24,6 +25,17 @@ const asks = "TALLYSTICK_TERMINAL_ASKS"
 // slowly is the variable that makes it wait before each question, until the file
 // of its number is in the folder named. It shows no progress then.
 const slowly = "TALLYSTICK_TERMINAL_SLOWLY"
+
+// late is the variable that has the keys read later than a page is shown, as on
+// a busy machine.
+const late = "TALLYSTICK_TERMINAL_LATE"
+
+type lateReader struct{ *os.File }
+
+func (l lateReader) Read(p []byte) (int, error) {
+	time.Sleep(3 * quiet)
+	return l.File.Read(p)
+}
 
 func TestMain(m *testing.M) {
 	if file := os.Getenv(asks); file != "" {
@@ -45,9 +57,13 @@ func program(file string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	screen := NewScreen(os.Stderr)
+	in := io.Reader(os.Stdin)
+	if os.Getenv(late) != "" {
+		in = lateReader{os.Stdin}
+	}
 	asker := New(Options{
 		Screen:    screen,
-		In:        os.Stdin,
+		In:        in,
 		Where:     func(string) string { return "https://desk.example:8443/mcp" },
 		Open:      func(address string) error { fmt.Println("OPEN", address); return nil },
 		Interrupt: func() { screen.Say("CANCEL") },

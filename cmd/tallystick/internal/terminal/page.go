@@ -8,6 +8,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"charm.land/huh/v2"
+	"github.com/charmbracelet/x/term"
 )
 
 // An ending is how a page was left.
@@ -30,6 +31,7 @@ type page struct {
 	sized bool // the size of the screen is known
 	shown bool // keys count: before, nobody can mean the page with them
 	early int  // keys that did not count
+	in    io.Reader
 }
 
 func newPage(fields ...huh.Field) *page {
@@ -72,7 +74,12 @@ func (p *page) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		p.end = gone
 		return p, tea.Quit
 	case quietMsg:
-		p.shown = p.shown || int(msg) == p.early
+		if !p.shown && int(msg) == p.early {
+			if terminal, ok := p.in.(term.File); ok {
+				discard(terminal.Fd()) // whoever reads it may be late
+			}
+			p.shown = true
+		}
 		return p, nil
 	case tea.KeyPressMsg:
 		if msg.String() == "ctrl+c" {
@@ -119,6 +126,7 @@ func (p *page) View() tea.View {
 
 // show runs a page until it is left or ctx ends.
 func show(ctx context.Context, p *page, in io.Reader, out io.Writer) error {
+	p.in = in
 	program := tea.NewProgram(p, tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler())
 	stop := context.AfterFunc(ctx, func() { program.Send(goneMsg{}) })
 	defer stop()

@@ -116,10 +116,15 @@ func TestTypeSeeAndSubmitOnATerminal(t *testing.T) {
 }
 
 func TestKeysThatCameBeforeAPageDoNotCount(t *testing.T) {
+	t.Run("read at once", func(t *testing.T) { keysThatCameBefore(t, late+"=") })
+	t.Run("read late", func(t *testing.T) { keysThatCameBefore(t, late+"=1") })
+}
+
+func keysThatCameBefore(t *testing.T, env string) {
 	dir := t.TempDir()
 	empty, address := formOf(""), client.Question{Server: "desk", Method: "tools/call", Name: "pay", Key: "k", Kind: client.URL, URL: "https://pay.example/"}
 	empty.Schema = []byte(`{"type":"object"}`)
-	x := startTmuxWith(t, 100, 50, []string{slowly + "=" + dir}, empty, formOf(yesNo), address)
+	x := startTmuxWith(t, 100, 50, []string{env, slowly + "=" + dir}, empty, formOf(yesNo), address)
 	early := func(i int) {
 		t.Helper()
 		x.See(fmt.Sprintf("NEXT %d", i))
