@@ -320,14 +320,18 @@ func (a *asking) choose(title string, choices ...string) (string, error) {
 		options = append(options, huh.NewOption(c, c))
 	}
 	for {
-		var chosen string
-		end, err := a.leave(newPage(huh.NewSelect[string]().Title(a.whose(title)).Options(options...).Value(&chosen).
-			Validate(func(chosen string) error {
-				if chosen == "" {
+		var at, chosen string
+		p := newPage(huh.NewSelect[string]().Title(a.whose(title)).Options(options...).Value(&at).
+			Validate(func(at string) error {
+				if at == "" {
 					return errors.New("choose one")
 				}
+				chosen = cmp.Or(chosen, at)
 				return nil
-			})))
+			}))
+		// Keys that have come with the Enter would still move the cursor.
+		p.over = func() bool { return chosen != "" }
+		end, err := a.leave(p)
 		if err != nil || end != left {
 			return chosen, err
 		}

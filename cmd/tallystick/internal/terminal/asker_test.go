@@ -207,6 +207,30 @@ func TestAPageIsShownOnceNoKeyComes(t *testing.T) {
 	})
 }
 
+func TestAKeyThatComesWithTheEnterChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asker := (&person{t: t}).asker()
+		asker.show = func(_ context.Context, p *page) error {
+			follow(p, p.Init())
+			p.Update(tea.WindowSizeMsg{Width: 100, Height: 60})
+			var then []tea.Cmd
+			for _, key := range []string{"down", "down", "enter", "up", "enter"} {
+				_, cmd := p.Update(pressed(key)[0])
+				then = append(then, cmd)
+			}
+			for _, cmd := range then {
+				follow(p, cmd)
+			}
+			return nil
+		}
+		q := formOf("")
+		q.Schema = []byte(`{"type":"object"}`)
+		if a, err := asker.Answer(t.Context(), q); err != nil || a.Action != "decline" {
+			t.Errorf("%+v, %v", a, err)
+		}
+	})
+}
+
 // trimmed is a page without what it fills rows up with.
 func trimmed(page string) string {
 	var rows []string

@@ -32,6 +32,7 @@ type page struct {
 	shown bool // keys count: before, nobody can mean the page with them
 	early int  // keys that did not count
 	in    io.Reader
+	over  func() bool // ends the page; nil: the form does, once it is filled in
 }
 
 func newPage(fields ...huh.Field) *page {
@@ -69,6 +70,9 @@ func (p *page) Init() tea.Cmd { return tea.Batch(p.form.Init(), p.wait()) }
 
 // Update implements [tea.Model].
 func (p *page) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	if p.end != open {
+		return p, nil
+	}
 	switch msg := msg.(type) {
 	case goneMsg:
 		p.end = gone
@@ -110,6 +114,9 @@ func (p *page) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		p.sized, msg = true, size
 	}
 	_, cmd := p.form.Update(msg)
+	if p.over != nil && p.over() {
+		cmd, p.end = tea.Quit, done
+	}
 	if p.form.State == huh.StateCompleted {
 		p.end = done
 	}
