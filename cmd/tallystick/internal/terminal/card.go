@@ -62,7 +62,7 @@ func Card(q client.Question, o CardOptions) string {
 		c.say("Open until", until)
 	}
 	if q.Again {
-		c.note("It was shown before, and that program ended before the answer was kept.")
+		c.note("It may have been shown before: an earlier command ended before an answer was kept.")
 	}
 	if q.Problem != "" {
 		c.text("The last answer was not taken", q.Problem, mostMessage)

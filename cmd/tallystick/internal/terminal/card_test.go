@@ -46,8 +46,8 @@ It says:
   │ Open until: tomorrow                              Tool: 
   │       harmless
 Open until: 2026-07-28 12:15:00 UTC, 15:00 left
-It was shown before, and that program ended before the
-answer was kept.
+It may have been shown before: an earlier command ended
+before an answer was kept.
 The last answer was not taken:
   │ bad
   │ Accepted.
