@@ -99,7 +99,7 @@ func (d *drive) putQuestions() error {
 		}
 		e = d.entry()
 	} else if len(ask) > 0 {
-		if err := d.refresh(); err != nil {
+		if err := d.current(); err != nil {
 			return err
 		}
 		e = d.entry()

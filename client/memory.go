@@ -79,7 +79,8 @@ type kept struct {
 	driver  string
 	until   time.Time
 	seen    bool
-	h       *holding // by which this memory drives it; nil if it does not
+	at      time.Time // when this memory last wrote or read it
+	h       *holding  // by which this memory drives it; nil if it does not
 }
 
 // errLost: the call is another process's by now.
@@ -279,7 +280,7 @@ func (m *Memory) insert(ctx context.Context, e *entry) (kept, error) {
 		return kept{}, err
 	}
 	until := time.Now().Add(lease)
-	k := m.hold(kept{e: e, version: 1, driver: m.me, until: until}) // before another client of this memory can claim it
+	k := m.hold(kept{e: e, version: 1, driver: m.me, until: until, at: time.Now()}) // before another client of this memory can claim it
 	if _, err := m.exec(ctx, "insert", e.ID, m.me, until.UnixMilli(), sealed); err != nil {
 		m.letGo(e.ID, k.h)
 		return kept{}, m.failed("keeping a call", err)
@@ -305,12 +306,15 @@ func (m *Memory) update(ctx context.Context, k kept, f func(*entry) error) (kept
 		} else if err != nil {
 			return k, err
 		}
-		done, err := m.write(ctx, next, k.version, true)
+		now := time.Now()
+		until := now.Add(lease)
+		done, err := m.write(ctx, next, k.version, until)
 		if err != nil {
 			return k, err
 		}
 		if done {
-			if k.e, k.version, k.seen = next, k.version+1, false; next.ended() {
+			k.e, k.version, k.seen, k.until, k.at = next, k.version+1, false, until, now
+			if next.ended() {
 				k.driver, k.until = "", time.Time{}
 			}
 			m.mu.Lock()
@@ -327,6 +331,7 @@ func (m *Memory) update(ctx context.Context, k kept, f func(*entry) error) (kept
 // reload reads what this memory drives as it is now. Errors: errLost,
 // ErrNotFound.
 func (m *Memory) reload(ctx context.Context, k kept) (kept, error) {
+	at := time.Now()
 	r, err := m.read(ctx, k.e.ID)
 	if err != nil {
 		return k, err
@@ -340,7 +345,7 @@ func (m *Memory) reload(ctx context.Context, k kept) (kept, error) {
 			now.e.via = k.e.via
 		}
 	}
-	now.driver, now.until = r.driver, time.UnixMilli(r.until)
+	now.driver, now.until, now.at = r.driver, time.UnixMilli(r.until), at
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if now.driver != m.me || m.held[k.e.ID] != k.h {
@@ -363,7 +368,7 @@ func (m *Memory) change(ctx context.Context, id string, f func(*entry) error) er
 		} else if err != nil {
 			return err
 		}
-		done, err := m.write(ctx, next, k.version, false)
+		done, err := m.write(ctx, next, k.version, time.Time{})
 		if err != nil {
 			return err
 		}
@@ -378,7 +383,9 @@ func (m *Memory) change(ctx context.Context, id string, f func(*entry) error) er
 	}
 }
 
-func (m *Memory) write(ctx context.Context, e *entry, version int64, driving bool) (bool, error) {
+// write writes the next version of an entry: of its driver, who has it until
+// then, or of anybody. It reports whether it was still that version, and his.
+func (m *Memory) write(ctx context.Context, e *entry, version int64, until time.Time) (bool, error) {
 	if e.Updated = time.Now(); e.ended() {
 		e.Updated = e.Outcome.At
 	}
@@ -388,12 +395,12 @@ func (m *Memory) write(ctx context.Context, e *entry, version int64, driving boo
 	}
 	var res sql.Result
 	switch {
-	case !driving:
+	case until.IsZero():
 		res, err = m.exec(ctx, "change", sealed, e.ID, version)
 	case e.ended():
 		res, err = m.exec(ctx, "end", sealed, e.ID, version, m.me)
 	default:
-		res, err = m.exec(ctx, "update", sealed, e.ID, version, m.me)
+		res, err = m.exec(ctx, "update", sealed, until.UnixMilli(), e.ID, version, m.me)
 	}
 	if err != nil {
 		return false, m.failed("keeping a call", err)

@@ -72,8 +72,8 @@ func (d *drive) attempt() (*link, json.RawMessage, error) {
 	switch e := d.entry(); {
 	case e.staying() && e.CancelAsked:
 		return nil, nil, errCancelAsked
-	case e.staying() && e.via == l: // committed just now
-		if err := d.refresh(); err != nil {
+	case e.staying() && e.via == l:
+		if err := d.current(); err != nil {
 			return nil, nil, err
 		}
 	case e.Stage == stageReady || e.staying():

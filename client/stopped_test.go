@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"strings"
 	"sync"
@@ -33,6 +34,7 @@ func stand(t *testing.T, f *fake, at string, meanwhile func(path string, other *
 	m := watched(t, path, func(statement string, done bool) {
 		if done && is(statement) {
 			meanwhile(path, other)
+			time.Sleep(time.Second) // it stands still
 		}
 	})
 	c := f.client(client.Options{Memory: m, Answerer: yes()})
@@ -128,6 +130,7 @@ func TestWhoHasLostACallAsksNobody(t *testing.T) {
 		if _, err := all[0].Wait(context.Background()); err != nil {
 			t.Error(err)
 		}
+		time.Sleep(time.Second)
 	})
 	late := yes()
 	_, err := f.client(client.Options{Memory: m, Answerer: late}).Call(t.Context(), "pay", nil)
@@ -364,5 +367,39 @@ func TestOneCallsEndIsNotAnothers(t *testing.T) {
 	}
 	if n := len(l.got("server/discover")); n != 1 {
 		t.Errorf("%d connections", n)
+	}
+}
+
+// Whoever has just put something on disk has the call for a whole lease.
+func TestACommitMovesTheLeaseOn(t *testing.T) {
+	one := strings.TrimSuffix(strings.TrimPrefix(form("x"), `{"x":`), `}`)
+	f := fakeServer(t, map[string]saying{"tools/call": asking(`{"a":`+one+`,"b":`+one+`}`, `"s"`)})
+	path := memoryPath(t)
+	asked := make(chan struct{}, 2)
+	c := f.client(client.Options{Memory: openMemory(t, path), Answerer: &person{answer: func(ctx context.Context, q client.Question) (client.Answer, error) {
+		asked <- struct{}{}
+		return silent(ctx, q)
+	}}})
+	h, err := c.Start(t.Context(), "pay", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-asked
+	<-asked
+	var until int64
+	raw(t, path, "UPDATE calls SET until = 1")
+	if err := h.Answer(t.Context(), "a", client.Decline()); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.QueryRowContext(t.Context(), "SELECT until FROM calls").Scan(&until); err != nil {
+		t.Fatal(err)
+	}
+	if left := time.Until(time.UnixMilli(until)); left < 5*time.Second || left > 11*time.Second {
+		t.Errorf("%v are left of the lease", left)
 	}
 }
