@@ -144,14 +144,16 @@ func (m *Memory) statusOf(k kept) Status {
 	s := k.e.status()
 	m.mu.Lock()
 	s.Seen = k.seen || m.seen[s.ID].version == k.version
+	holds := k.h != nil && m.held[s.ID] == k.h && !k.e.ended() // whatever its lease was when it last changed
 	m.mu.Unlock()
-	if m.alive(k.driver, k.until) {
-		if s.Driver = "here"; k.driver != m.me {
-			host, process, _ := strings.Cut(k.driver, "/")
-			host, _, _ = strings.Cut(host, "~")
-			process, _, _ = strings.Cut(process, "/")
-			s.Driver = "process " + process + " on " + host
-		}
+	switch alive := m.alive(k.driver, k.until); {
+	case holds, alive && k.driver == m.me:
+		s.Driver = "here"
+	case alive:
+		host, process, _ := strings.Cut(k.driver, "/")
+		host, _, _ = strings.Cut(host, "~")
+		process, _, _ = strings.Cut(process, "/")
+		s.Driver = "process " + process + " on " + host
 	}
 	return s
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tallystick/tallystick/client"
@@ -152,4 +153,19 @@ func TestACallThatWasLetGoOfHasNoDriver(t *testing.T) {
 	if here := h.Status(); err != nil || here.Driver != "" || onDisk.Driver != "" {
 		t.Errorf("driven by %q, on disk by %q; %v", here.Driver, onDisk.Driver, err)
 	}
+}
+
+// Who waits for an answer drives the call for as long as that takes.
+func TestACallThatWaitsHasItsDriver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fakeServer(t, map[string]saying{"tools/call": asking(form("k"), `"s"`)})
+		h, err := f.client(client.Options{Answerer: &person{answer: silent}}).Start(t.Context(), "pay", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if s := h.Status(); s.Driver != "here" || s.State != client.InputRequired {
+			t.Errorf("%s, driven by %q", s.State, s.Driver)
+		}
+	})
 }
