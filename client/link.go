@@ -129,8 +129,11 @@ type link struct {
 
 	ctx  context.Context
 	stop context.CancelFunc
-	wg   sync.WaitGroup
 	ids  atomic.Int64
+
+	startMu sync.Mutex
+	gone    bool           // nothing is started any more; guarded by startMu
+	wg      sync.WaitGroup // what start has started
 
 	live    live
 	watcher *watcher
@@ -182,7 +185,7 @@ func (c *Client) connect() (*link, error) {
 	l.tasks = l.tasks && l.modern
 	if !l.modern && l.web != nil {
 		l.web.legacy(said.ProtocolVersion)
-		l.wg.Go(func() { l.web.listen(l.ctx, l.session.ID(), l.tap) })
+		l.start(func() { l.web.listen(l.ctx, l.session.ID(), l.tap) })
 	}
 	l.watcher = newWatcher(l)
 	c.log.Debug("connected", "version", said.ProtocolVersion, "tasks", l.tasks)
@@ -231,6 +234,17 @@ func (l *link) alive() bool {
 	}
 }
 
+// start runs f in a goroutine that close waits for. It reports whether it does:
+// not once the connection has been ended.
+func (l *link) start(f func()) bool {
+	l.startMu.Lock()
+	defer l.startMu.Unlock()
+	if !l.gone {
+		l.wg.Go(f)
+	}
+	return !l.gone
+}
+
 // close ends the connection, and waits for all that goes on over it.
 func (l *link) close() error {
 	err := l.hangUp()
@@ -239,6 +253,9 @@ func (l *link) close() error {
 }
 
 func (l *link) hangUp() error {
+	l.startMu.Lock()
+	l.gone = true
+	l.startMu.Unlock()
 	l.stop()
 	err := l.session.Close()
 	if err != nil && !l.web.isHTTP() {
@@ -268,9 +285,11 @@ func (l *link) request(ctx context.Context, x *exchange, o outgoing, heard func(
 	defer l.tap.forget(name)
 
 	wrote := make(chan error, 1)
-	l.wg.Go(func() {
+	if !l.start(func() {
 		wrote <- l.tap.Connection.Write(ctx, &jsonrpc.Request{ID: id, Method: o.method, Params: params})
-	})
+	}) {
+		return nil, &linkError{kind: notSent, err: errors.New("the connection has been closed")}
+	}
 	for {
 		select {
 		case r := <-w.response:
@@ -294,10 +313,10 @@ func (l *link) request(ctx context.Context, x *exchange, o outgoing, heard func(
 			default:
 			}
 			if !l.web.isHTTP() || !l.modern { // an end of the connection is no cancel there
-				l.wg.Go(func() { l.cancelled(name) })
+				l.start(func() { l.cancelled(name) })
 			}
 			if wrote != nil && !l.web.isHTTP() {
-				l.wg.Go(func() {
+				l.start(func() {
 					select {
 					case <-wrote:
 					case <-l.ctx.Done():

@@ -85,7 +85,7 @@ func (s *live) take(m *jsonrpc.Request) bool {
 	ctx, cancel := context.WithCancel(s.l.ctx)
 	s.open[id] = &liveQuestion{of: maps.Clone(s.calls), cancel: cancel}
 	calls, alone := slices.Collect(maps.Keys(s.calls)), s.abandoned || len(s.calls) > 1
-	s.l.wg.Go(func() {
+	started := s.l.start(func() {
 		defer cancel()
 		response, err := s.answer(ctx, m, calls, alone)
 		s.mu.Lock()
@@ -95,6 +95,10 @@ func (s *live) take(m *jsonrpc.Request) bool {
 			s.respond(m, response, err)
 		}
 	})
+	if !started {
+		cancel()
+		delete(s.open, id)
+	}
 	return true
 }
 
@@ -105,7 +109,7 @@ func (s *live) refuse(m *jsonrpc.Request, why string) {
 		return
 	}
 	s.refusing++
-	s.l.wg.Go(func() {
+	s.l.start(func() {
 		s.respond(m, nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: why})
 		s.mu.Lock()
 		s.refusing--

@@ -141,7 +141,7 @@ func (w *watcher) due() {
 		wait = max(wait, pauseAfter(w.fails, 0))
 	}
 	wait = min(wait, lastPause)
-	w.l.wg.Go(func() {
+	w.l.start(func() {
 		select {
 		case <-time.After(wait):
 		case <-w.l.ctx.Done():
@@ -180,7 +180,7 @@ func (w *watcher) open() {
 			one.in = g
 			ids = append(ids, id)
 		}
-		w.l.wg.Go(func() { w.hear(ctx, g, ids) })
+		w.l.start(func() { w.hear(ctx, g, ids) })
 	}
 }
 
