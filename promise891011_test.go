@@ -243,6 +243,35 @@ func TestPromise10RefusalsOfForeignBytesAreBatched(t *testing.T) {
 	}
 }
 
+// However often the same is refused: each refusal about a kept call is on record.
+func TestPromise10EachRefusalAboutACallIsAnEntry(t *testing.T) {
+	const times = 100
+	d, _ := refundDesk(t, tallystick.Who{}, tallystick.Options{})
+	ann := d.as("ann/acme", capsForm)
+	first := ann.call("refund", order1)
+	if r := ann.retry("refund", order1, first.state(), map[string]any{"approve": yes}); r.isError() {
+		t.Fatal(r.raw)
+	}
+	for range times {
+		refusedState(t, "a used round", ann.retry("refund", order1, first.state(), nil))
+	}
+	refusedState(t, "a thief", d.as("eve/acme", capsForm).retry("refund", order1, first.state(), nil))
+	d.stop()
+	var id string
+	by := map[string]int{}
+	for _, e := range d.trail("") {
+		switch {
+		case e.Event != "refused":
+			id = e.Call
+		case e.Count == 0 && e.Call == id:
+			by[e.By.Subject]++
+		}
+	}
+	if by["ann"] != times || by["eve"] != 1 {
+		t.Errorf("%v are on record one by one", by)
+	}
+}
+
 func TestPromise10NoSecretIsInLogOrTrail(t *testing.T) {
 	d, _ := refundDesk(t, tallystick.Who{}, tallystick.Options{})
 	ann := d.as("ann/acme", capsForm)

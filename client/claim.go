@@ -38,7 +38,8 @@ func (m *Memory) claim(ctx context.Context, id string) (k kept, err error) {
 		if k.driver != m.me && m.alive(k.driver, k.until) {
 			return kept{}, &Error{ID: id, Kind: ErrBusy, Reason: "it is driven by " + m.statusOf(k).Driver}
 		}
-		until := time.Now().Add(lease)
+		at := time.Now()
+		until := at.Add(lease)
 		res, err := m.exec(ctx, "claim", m.me, until.UnixMilli(), id, k.version, k.driver, k.until.UnixMilli())
 		if err != nil {
 			return kept{}, m.failed("claiming a call", err)
@@ -51,7 +52,7 @@ func (m *Memory) claim(ctx context.Context, id string) (k kept, err error) {
 		m.mu.Lock()
 		h.version = k.version
 		m.mu.Unlock()
-		k.driver, k.until, k.h = m.me, until, h
+		k.driver, k.until, k.at, k.h = m.me, until, at, h
 		return k, nil
 	}
 }

@@ -143,9 +143,9 @@ func (d *drive) refresh() error {
 	return err
 }
 
-// current is refresh, unless the entry was written or read less than a glance
-// ago: nobody else can have taken the call over since then, and what others have
-// changed is heard within that time.
+// current puts it on disk once more that this memory drives the call, unless it
+// has less than a glance ago: nobody else can have taken the call over since
+// then, and what others have changed is heard within that time. Errors: errLost.
 func (d *drive) current() error {
 	d.mu.Lock()
 	age := time.Now().Round(0).Sub(d.k.at.Round(0)) // by the clock of leases: while the machine sleeps, no other goes
@@ -153,7 +153,7 @@ func (d *drive) current() error {
 	if age >= 0 && age < glance {
 		return nil
 	}
-	return d.refresh()
+	return d.update(d.ctx, func(*entry) error { return nil })
 }
 
 func (d *drive) tell() {

@@ -79,7 +79,7 @@ type kept struct {
 	driver  string
 	until   time.Time
 	seen    bool
-	at      time.Time // when this memory last wrote or read it
+	at      time.Time // when this memory last put on disk that it drives it
 	h       *holding  // by which this memory drives it; nil if it does not
 }
 
@@ -333,7 +333,6 @@ func (m *Memory) update(ctx context.Context, k kept, f func(*entry) error) (kept
 // reload reads what this memory drives as it is now. Errors: errLost,
 // ErrNotFound.
 func (m *Memory) reload(ctx context.Context, k kept) (kept, error) {
-	at := time.Now()
 	r, err := m.read(ctx, k.e.ID)
 	if err != nil {
 		return k, err
@@ -347,7 +346,7 @@ func (m *Memory) reload(ctx context.Context, k kept) (kept, error) {
 			now.e.via = k.e.via
 		}
 	}
-	now.driver, now.until, now.at = r.driver, time.UnixMilli(r.until), at
+	now.driver, now.until, now.at = r.driver, time.UnixMilli(r.until), k.at
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if now.driver != m.me || m.held[k.e.ID] != k.h {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -386,20 +387,53 @@ func TestACommitMovesTheLeaseOn(t *testing.T) {
 	}
 	<-asked
 	<-asked
-	var until int64
 	raw(t, path, "UPDATE calls SET until = 1")
 	if err := h.Answer(t.Context(), "a", client.Decline()); err != nil {
 		t.Fatal(err)
 	}
+	if left := leaseLeft(t, path); left < 5*time.Second || left > 11*time.Second {
+		t.Errorf("%v are left of the lease", left)
+	}
+}
+
+// Whoever goes on after standing still has the call anew before it is sent, be
+// it that nobody has taken it meanwhile.
+func TestWhoGoesOnAfterStandingStillHasTheLeaseAnew(t *testing.T) {
+	for at := range beforeItLeaves {
+		t.Run(at, func(t *testing.T) {
+			var file string
+			var left time.Duration
+			says := inTwoRounds(at)
+			f := fakeServer(t, map[string]saying{"tools/call": func(w http.ResponseWriter, r request) {
+				if file != "" {
+					left = leaseLeft(t, file)
+				}
+				says(w, r)
+			}})
+			c, _ := stand(t, f, at, func(path string, _ *client.Memory) {
+				raw(t, path, "UPDATE calls SET until = 1")
+				file = path
+			})
+			if _, err := c.Call(t.Context(), "pay", nil); err != nil {
+				t.Fatal(err)
+			}
+			if left < 5*time.Second {
+				t.Errorf("%v were left of the lease as it was sent", left)
+			}
+		})
+	}
+}
+
+func leaseLeft(t *testing.T, path string) time.Duration {
+	t.Helper()
 	db, err := sql.Open("sqlite", path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
+	var until int64
 	if err := db.QueryRowContext(t.Context(), "SELECT until FROM calls").Scan(&until); err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
-	if left := time.Until(time.UnixMilli(until)); left < 5*time.Second || left > 11*time.Second {
-		t.Errorf("%v are left of the lease", left)
-	}
+	return time.Until(time.UnixMilli(until))
 }
