@@ -411,6 +411,7 @@ func TestWhoGoesOnAfterStandingStillHasTheLeaseAnew(t *testing.T) {
 				says(w, r)
 			}})
 			c, _ := stand(t, f, at, func(path string, _ *client.Memory) {
+				time.Sleep(1500 * time.Millisecond) // the memory's first heartbeat is over, and the next in 3 s
 				raw(t, path, "UPDATE calls SET until = 1")
 				file = path
 			})
